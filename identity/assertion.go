@@ -1,0 +1,224 @@
+package identity
+
+import (
+	"encoding/base64"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/secret"
+	"onbehalf.internal/broker/strictjson"
+)
+
+const (
+	maxAssertion = 8 << 10          // bytes; refused before anything is decoded
+	maxLifetime  = 5 * time.Minute  // an assertion is made for one request
+	leeway       = 60 * time.Second // how far two clocks may differ
+)
+
+// algorithms are the ones we accept, all asymmetric (RFC 8725 §3.1): who can
+// verify an assertion must not be able to make one.
+var algorithms = []string{"RS256", "PS256", "ES256", "ES384", "EdDSA"}
+
+var (
+	// compact is RFC 7515 §7.1. Go's base64 skips line breaks, so we look first.
+	compact = regexp.MustCompile(`^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$`)
+	keyID   = regexp.MustCompile(`^"[A-Za-z0-9_-]{1,64}"$`) // as JSON: a number is no kid
+	tokenID = regexp.MustCompile(`^[ -~]{1,128}$`)
+)
+
+// A verifier believes the assertions that one SignedActors describes.
+type verifier struct {
+	parser   *jwt.Parser
+	keys     KeySet
+	subjects map[string]bool // ids, and prefixes that end in ":"
+	now      func() time.Time
+}
+
+// newVerifier takes a config without problems. Every option is needed: the
+// library's defaults accept a token without exp, iss or aud.
+func newVerifier(c SignedActors, now func() time.Time) *verifier {
+	v := &verifier{keys: c.Keys, subjects: map[string]bool{}, now: now}
+	for _, s := range c.Subjects {
+		v.subjects[s] = true
+	}
+	v.parser = jwt.NewParser(
+		jwt.WithValidMethods(algorithms),
+		jwt.WithExpirationRequired(),
+		jwt.WithIssuer(c.Issuer),
+		jwt.WithAudience(c.Audience),
+		jwt.WithIssuedAt(),
+		jwt.WithLeeway(leeway),
+		jwt.WithStrictDecoding(),
+		jwt.WithTimeFunc(now),
+	)
+	return v
+}
+
+// verify proves the assertion and returns the actor that it names (RFC 7519).
+func (v *verifier) verify(assertion secret.Text) (Actor, error) {
+	claims, problem := v.claims(assertion)
+	if problem != "" {
+		return Actor{}, refuse(fault.AssertionInvalid, problem)
+	}
+	sub, _ := claims["sub"].(string)
+	jti, _ := claims["jti"].(string)
+	switch {
+	case !tokenID.MatchString(jti):
+		return Actor{}, refuse(fault.AssertionInvalid, "jti must be 1 to 128 printable ASCII characters")
+	case ParseActorID(sub) != nil:
+		return Actor{}, refuse(fault.ActorInvalid, "sub is not an actor id")
+	case !v.believes(sub):
+		return Actor{}, refuse(fault.ActorNotAllowed, "this caller may not bring assertions for this actor")
+	}
+	return Actor{sub, jti}, nil
+}
+
+// believes reports whether id, an actor id, is among the subjects.
+func (v *verifier) believes(id string) bool {
+	kind, _, _ := strings.Cut(id, ":")
+	return v.subjects[id] || v.subjects[kind+":"]
+}
+
+// claims returns the claims of an assertion that is signed by one of our keys,
+// from the issuer, for us, and not older or longer valid than it may be. If it
+// is not, problem says so. A problem is a string and not an error here, so that
+// no error of a library can be one.
+func (v *verifier) claims(assertion secret.Text) (_ jwt.MapClaims, problem string) {
+	text := assertion.Reveal()
+	if len(text) > maxAssertion {
+		return nil, "longer than 8 KiB"
+	}
+	if !compact.MatchString(text) {
+		return nil, "not a signed JWT in compact form"
+	}
+	parts := strings.Split(text, ".")
+	if problem := headerProblem(parts[0]); problem != "" {
+		return nil, problem
+	}
+	if problem := claimsProblem(parts[1]); problem != "" {
+		return nil, problem
+	}
+	token, err := v.parser.Parse(text, v.key)
+	if err != nil { // then there may be a token all the same; it proves nothing
+		return nil, inOurWords(err)
+	}
+	claims := token.Claims.(jwt.MapClaims)
+	return claims, v.boundsProblem(claims)
+}
+
+// key returns the key for an assertion: the one with its kid, if its type fits
+// the algorithm in the header.
+func (v *verifier) key(t *jwt.Token) (any, error) {
+	kid, _ := t.Header["kid"].(string)
+	if key := v.keys.find(kid, t.Method.Alg()); key != nil {
+		return key, nil
+	}
+	return nil, errNoKey
+}
+
+var errNoKey = errors.New("no key")
+
+// headerProblem checks the first segment. The library looks at alg and at
+// nothing else in it.
+func headerProblem(segment string) string {
+	header, problem := members(segment)
+	if problem != "" {
+		return "header: " + problem
+	}
+	// crit: nobody here knows an extension (RFC 7515 §4.1.11). The others bring
+	// or point to a key; ours come from the configuration alone.
+	for _, name := range []string{"crit", "jku", "jwk", "x5u", "x5c"} {
+		if _, there := header[name]; there {
+			return "header: member " + name + " is refused"
+		}
+	}
+	// RFC 8725 §3.11: a token that was made for something else says so.
+	if typ, there := header["typ"]; there && string(typ) != `"JWT"` {
+		return `header: typ is not "JWT"`
+	}
+	if kid, there := header["kid"]; there && !keyID.Match(kid) {
+		return `header: kid must be 1 to 64 letters, digits and "_-"`
+	}
+	return ""
+}
+
+// claimsProblem checks the second segment before the library reads it: two
+// spellings of one claim are two answers, and readers differ in which they take.
+func claimsProblem(segment string) string {
+	claims, problem := members(segment)
+	if problem != "" {
+		return "claims: " + problem
+	}
+	for _, known := range []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti"} {
+		for name := range claims {
+			if name != known && strings.EqualFold(name, known) {
+				return "claims: another spelling of " + known
+			}
+		}
+	}
+	return ""
+}
+
+func members(segment string) (_ map[string]strictjson.Raw, problem string) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(segment)
+	if err != nil {
+		return nil, "not base64url"
+	}
+	m, err := strictjson.Members(b)
+	if err != nil {
+		return nil, "not one strict JSON object"
+	}
+	return m, ""
+}
+
+// boundsProblem checks what the library has no option for.
+func (v *verifier) boundsProblem(claims jwt.MapClaims) string {
+	// An assertion that others accept too could be carried here by them.
+	if aud, err := claims.GetAudience(); err != nil || len(aud) != 1 {
+		return "aud must be this broker alone"
+	}
+	exp, err := claims.GetExpirationTime()
+	if err != nil || exp == nil {
+		return "exp is missing"
+	}
+	// Without iat the lifetime is counted from now, as the issuer's clock may
+	// show it. With iat that is not needed: iat itself is at most leeway ahead.
+	from := v.now().Add(leeway)
+	if iat, err := claims.GetIssuedAt(); err == nil && iat != nil {
+		from = iat.Time
+	}
+	if exp.Sub(from) > maxLifetime {
+		return "valid for more than 5 minutes"
+	}
+	return ""
+}
+
+// inOurWords says which check of the library failed. Its own text quotes the
+// token's algorithm and the texts of other libraries.
+func inOurWords(err error) string {
+	for _, known := range []struct {
+		err  error
+		text string
+	}{
+		{errNoKey, "no key for this kid and alg"},
+		{jwt.ErrTokenUnverifiable, "alg is not accepted"},
+		{jwt.ErrTokenSignatureInvalid, "not signed by this caller's issuer, or alg is not accepted"},
+		{jwt.ErrTokenRequiredClaimMissing, "exp, iss or aud is missing"},
+		{jwt.ErrInvalidType, "exp, nbf, iat, iss or aud has the wrong type"},
+		{jwt.ErrTokenInvalidIssuer, "iss is not this caller's issuer"},
+		{jwt.ErrTokenInvalidAudience, "aud is not this broker"},
+		{jwt.ErrTokenExpired, "expired"},
+		{jwt.ErrTokenNotValidYet, "not valid yet"},
+		{jwt.ErrTokenUsedBeforeIssued, "iat lies ahead"},
+	} {
+		if errors.Is(err, known.err) {
+			return known.text
+		}
+	}
+	return "malformed"
+}

@@ -1,0 +1,91 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"slices"
+)
+
+// CallerConfig is one entry of `callers:`. Package policy fills it from the
+// file; NewDirectory checks it again.
+type CallerConfig struct {
+	ID           string     // 1 to 128 of [A-Za-z0-9._@-], the first a letter or digit
+	Roles        []Role     // at least one
+	BearerSHA256 [][32]byte // one, or two while a bearer is rotated
+	Asserted     []string   // actor ids this caller may name, exactly
+	Signed       *SignedActors
+}
+
+// SignedActors says which assertions of a caller are believed.
+type SignedActors struct {
+	Issuer   string
+	Audience string
+	Keys     KeySet
+	Subjects []string // exact actor ids, or "user:" or "service:" for all of a kind
+}
+
+// weak are digests that a mistake leads to: the empty text, the empty line that
+// `echo | sha256sum` reads, and words that stand in examples.
+var weak = func() map[[32]byte]bool {
+	m := map[[32]byte]bool{{}: true}
+	for _, word := range []string{"", "\n", "changeme", "password", "secret", "token"} {
+		m[sha256.Sum256([]byte(word))] = true
+	}
+	return m
+}()
+
+// problems checks the entry by itself.
+func (c CallerConfig) problems() (found []error) {
+	add := func(format string, args ...any) { found = append(found, fmt.Errorf(format, args...)) }
+	if !callerID.MatchString(c.ID) {
+		add(`an id is 1 to 128 letters, digits and "._@-", the first a letter or digit`)
+	}
+	if len(c.Roles) == 0 {
+		add("no role")
+	}
+	for _, r := range c.Roles {
+		if !slices.Contains([]Role{Operate, Approve, Audit, Admin}, r) {
+			add("role %.64q: roles are operate, approve, audit and admin", r)
+		}
+	}
+	if n := len(c.BearerSHA256); n == 0 || n > 2 {
+		add("%d entries in bearer_sha256: one, or two while a bearer is rotated", n)
+	}
+	for _, digest := range c.BearerSHA256 {
+		if weak[digest] {
+			add("bearer_sha256 is the digest of nothing, or of a word that anybody guesses")
+		}
+	}
+	for _, id := range c.Asserted {
+		if err := ParseActorID(id); err != nil {
+			add("asserted: %w", err)
+		}
+	}
+	if c.Signed != nil {
+		found = append(found, c.Signed.problems()...)
+	}
+	return found
+}
+
+func (s *SignedActors) problems() (found []error) {
+	add := func(format string, args ...any) { found = append(found, fmt.Errorf("signed: "+format, args...)) }
+	// The library takes an empty issuer or audience for "do not look".
+	if s.Issuer == "" {
+		add("no issuer")
+	}
+	if s.Audience == "" {
+		add("no audience")
+	}
+	if s.Keys.Len() == 0 {
+		add("no key")
+	}
+	if len(s.Subjects) == 0 {
+		add("no subjects: it would believe nobody")
+	}
+	for _, subject := range s.Subjects {
+		if subject != "user:" && subject != "service:" && ParseActorID(subject) != nil {
+			add(`subject %.64q: subjects are actor ids, "user:" and "service:"`, subject)
+		}
+	}
+	return found
+}

@@ -1,0 +1,80 @@
+// Package identity verifies who is calling and for whom.
+//
+// It is the only constructor of [Caller] and [Actor]: a function that takes one
+// need not check it, and nothing else in the program can make one.
+//
+// What always holds:
+//
+//   - A caller proves itself by one Authorization header, compared as digests
+//     over all callers; unknown and wrong are the same answer.
+//   - An actor comes in exactly one header, and only in the way the caller's
+//     entry allows: signed by an issuer bound to that caller, or asserted by
+//     name from the caller's own list. Absence denies.
+//   - Nothing in a request body, a query or any other header says who acts.
+//
+// This package does not remember an assertion: that its jti is used once is for
+// package ledger to see. It does not decide what an actor may do, and it fetches
+// no keys.
+package identity
+
+import (
+	"fmt"
+	"regexp"
+)
+
+// A Role is what a caller may use the API for.
+type Role string
+
+const (
+	Operate Role = "operate"
+	Approve Role = "approve"
+	Audit   Role = "audit"
+	Admin   Role = "admin"
+)
+
+// A Caller is an authenticated program or person. The zero Caller is nobody:
+// it has no role and speaks for no actor.
+type Caller struct{ entry *entry }
+
+// ID returns the caller's name in the configuration.
+func (c Caller) ID() string {
+	if c.entry == nil {
+		return ""
+	}
+	return c.entry.id
+}
+
+// Has reports whether the caller may use the API as r.
+func (c Caller) Has(r Role) bool { return c.entry != nil && c.entry.roles[r] }
+
+// IsZero reports whether c is nobody.
+func (c Caller) IsZero() bool { return c.entry == nil }
+
+// An Actor is on whose behalf an operation runs. The zero Actor is nobody.
+type Actor struct{ id, jti string }
+
+// String returns the actor's id, as in "user:7".
+func (a Actor) String() string { return a.id }
+
+// JTI returns the jti of the assertion that named the actor; it is empty if
+// the caller asserted the actor by name.
+func (a Actor) JTI() string { return a.jti }
+
+// IsZero reports whether a is nobody.
+func (a Actor) IsZero() bool { return a.id == "" }
+
+// Ids are compared byte for byte and never normalised: what looks alike must not
+// be able to exist.
+var (
+	callerID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$`)
+	actorID  = regexp.MustCompile(`^(user|service):[A-Za-z0-9][A-Za-z0-9._@-]{0,127}$`)
+)
+
+// ParseActorID checks an actor id: "user:" or "service:" and 1 to 128 of
+// [A-Za-z0-9._@-], the first a letter or digit.
+func ParseActorID(s string) error {
+	if !actorID.MatchString(s) {
+		return fmt.Errorf(`actor %.64q: an id is "user:" or "service:" and 1 to 128 letters, digits and "._@-"`, s)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package identity
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"onbehalf.internal/broker/strictjson"
+)
+
+// minRSA is the smallest RSA modulus in bits (RFC 7518 §3.3).
+const minRSA = 2048
+
+// KeySet holds public keys for verifying. The zero KeySet verifies nothing.
+type KeySet struct {
+	keys    []verifyKey
+	skipped int
+}
+
+type verifyKey struct {
+	id         string // may be empty
+	algorithms []string
+	public     crypto.PublicKey
+}
+
+// Len returns how many keys can verify.
+func (s KeySet) Len() int { return len(s.keys) }
+
+// Skipped returns how many keys of the document are not among them.
+func (s KeySet) Skipped() int { return s.skipped }
+
+// ParseKeySet reads a JWKS (RFC 7517 §5) one key at a time. A key that we can
+// not use is skipped, as the RFC wants: of an unknown type or curve, off its
+// curve, for encryption, symmetric or private, or an RSA key below 2048 bits. A
+// set without a usable key, or with two for one kid and algorithm, is an error.
+func ParseKeySet(b []byte) (KeySet, error) {
+	members, err := strictjson.Members(b)
+	if err != nil {
+		return KeySet{}, fmt.Errorf("key set: %w", err)
+	}
+	var list []json.RawMessage
+	if json.Unmarshal(members["keys"], &list) != nil {
+		return KeySet{}, errors.New(`key set: member "keys" is not a list`)
+	}
+	var set KeySet
+	for _, raw := range list {
+		key, ok := parseKey(raw)
+		if !ok {
+			set.skipped++
+			continue
+		}
+		if set.ambiguous(key) {
+			return KeySet{}, fmt.Errorf("key set: two keys with kid %.64q for one algorithm", key.id)
+		}
+		set.keys = append(set.keys, key)
+	}
+	if len(set.keys) == 0 {
+		return KeySet{}, fmt.Errorf("key set: no usable key, %d skipped", set.skipped)
+	}
+	return set, nil
+}
+
+func parseKey(raw []byte) (verifyKey, bool) {
+	var k jose.JSONWebKey
+	if json.Unmarshal(raw, &k) != nil || k.Use != "" && k.Use != "sig" {
+		return verifyKey{}, false
+	}
+	algorithms := algorithmsOf(k.Key)
+	if k.Algorithm != "" { // RFC 7517 §4.4: the key is for this one
+		algorithms = slices.DeleteFunc(algorithms, func(a string) bool { return a != k.Algorithm })
+	}
+	return verifyKey{k.KeyID, algorithms, k.Key}, len(algorithms) > 0
+}
+
+// algorithmsOf returns the algorithms that a public key can verify; there are
+// none for a private or a symmetric one. The library for JWTs does not tie an
+// elliptic curve to its algorithm when it verifies (RFC 7518 §3.4); this does.
+func algorithmsOf(key any) []string {
+	switch k := key.(type) {
+	case *rsa.PublicKey:
+		if k.N.BitLen() >= minRSA {
+			return []string{"RS256", "PS256"}
+		}
+	case *ecdsa.PublicKey:
+		switch k.Curve {
+		case elliptic.P256():
+			return []string{"ES256"}
+		case elliptic.P384():
+			return []string{"ES384"}
+		}
+	case ed25519.PublicKey:
+		return []string{"EdDSA"}
+	}
+	return nil
+}
+
+func (s KeySet) ambiguous(k verifyKey) bool {
+	return slices.ContainsFunc(k.algorithms, func(alg string) bool { return s.find(k.id, alg) != nil })
+}
+
+// find returns the key with that kid for that algorithm, or nil. An empty kid
+// finds a key without kid.
+func (s KeySet) find(kid, alg string) crypto.PublicKey {
+	for _, k := range s.keys {
+		if k.id == kid && slices.Contains(k.algorithms, alg) {
+			return k.public
+		}
+	}
+	return nil
+}
