@@ -1,0 +1,182 @@
+// Package audit is the record of what was decided and what became of it, and
+// the chain that shows when somebody changed it.
+//
+// A [Record] becomes one line of JSON, [Record.Canonical], that carries the
+// hash of the line before it. [Verify] reads exported lines offline and names
+// the first one that is not as it was written.
+//
+// What always holds:
+//
+//   - A line is ASCII without control characters, so that no name in it can
+//     forge a second line or move a terminal's cursor.
+//   - A record has no member for arguments, results, tokens or text of a
+//     server: digests and words of closed lists stand for them.
+//   - Names that may come from a refused request are cut at 256 bytes.
+//
+// This package does not store records (package store does, in the same commit
+// as the rows they speak of) and does not sign heads. The chain alone does not
+// show that its end was cut off, or that all of it was written anew: for that,
+// compare the [Head] with one that was kept elsewhere.
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf16"
+
+	"onbehalf.internal/broker/fault"
+)
+
+// Version is the member "v" of every line. A member may be added under the
+// same version; one that changes its meaning needs the next.
+const Version = 1
+
+// A Kind says what a record speaks of.
+type Kind string
+
+const (
+	Start    Kind = "start"    // a broker has opened the ledger
+	Decision Kind = "decision" // an operation was allowed and begun
+	Denial   Kind = "denial"   // a request was refused; nothing was begun
+	Sending  Kind = "sending"  // from here on tools/call may have left
+	Outcome  Kind = "outcome"  // how an operation ended
+	Drop     Kind = "drop"     // what became of a hold
+	Reload   Kind = "reload"   // another snapshot is in force, or was refused
+	Recovery Kind = "recovery" // what a dead process left was closed
+)
+
+// Known reports whether k is in the closed list.
+func (k Kind) Known() bool {
+	switch k {
+	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery:
+		return true
+	}
+	return false
+}
+
+// A Digest stands for something that does not belong in a record: a request
+// key, arguments, a token. It is SHA-256 and reads as 64 lower-case hex digits.
+type Digest [sha256.Size]byte
+
+// DigestOf returns the Digest of s.
+func DigestOf(s string) Digest { return sha256.Sum256([]byte(s)) }
+
+func (d Digest) String() string               { return hex.EncodeToString(d[:]) }
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// A Record is one entry. Empty members are left out of the line.
+type Record struct {
+	Time       time.Time      `json:"time"` // zero: package store sets it
+	Kind       Kind           `json:"kind"`
+	Caller     string         `json:"caller,omitempty"`
+	Actor      string         `json:"actor,omitempty"`
+	Operation  string         `json:"operation,omitempty"`
+	Attempt    int            `json:"attempt,omitempty"`
+	RequestKey Digest         `json:"request_key,omitzero"`
+	Server     string         `json:"server,omitempty"`
+	Tool       string         `json:"tool,omitempty"`
+	Arguments  Digest         `json:"arguments,omitzero"`
+	Grant      string         `json:"grant,omitempty"`    // file:line
+	Snapshot   string         `json:"snapshot,omitempty"` // hash of the configuration
+	Profile    string         `json:"profile,omitempty"`
+	Audience   string         `json:"audience,omitempty"`
+	Scopes     []string       `json:"scopes,omitempty"`
+	Reason     fault.Reason   `json:"reason,omitempty"`
+	State      fault.State    `json:"state,omitempty"`
+	Ran        fault.Ran      `json:"ran,omitempty"`
+	Evidence   fault.Evidence `json:"evidence,omitempty"`
+	Epoch      string         `json:"epoch,omitempty"` // Vault accessor of the epoch, not its token
+	Token      Digest         `json:"token,omitzero"`  // fingerprint of the exchanged token
+	Hold       string         `json:"hold,omitempty"`  // the word of package ledger
+	Count      int            `json:"count,omitempty"` // how many more equal denials the record stands for
+	Recovered  *Recovered     `json:"recovered,omitempty"`
+	Legs       []Leg          `json:"legs,omitempty"`
+}
+
+// Recovered counts what a dead process had left, in a [Recovery] record.
+type Recovered struct {
+	NotSent int `json:"not_sent"` // operations whose tools/call had not left
+	InDoubt int `json:"in_doubt"` // operations whose tools/call may have left
+	Holds   int `json:"holds"`    // holds that nobody has dropped
+}
+
+// timeForm has all nine digits of the second, so that lines sort as text.
+const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
+
+// Canonical returns the record as one line without its line break: a JSON
+// object that begins with seq and prev, in ASCII. Equal arguments give equal
+// bytes. prev is [Link] of the line before, zero for seq 1.
+func (r Record) Canonical(seq uint64, prev [32]byte) []byte {
+	r.Actor, r.Server, r.Tool = clip(r.Actor), clip(r.Server), clip(r.Tool)
+	line, err := json.Marshal(struct {
+		Seq  uint64 `json:"seq"`
+		Prev Digest `json:"prev"`
+		V    int    `json:"v"`
+		Time string `json:"time"` // stands in for Record.Time, which it hides
+		Record
+	}{seq, prev, Version, r.Time.UTC().Format(timeForm), r})
+	if err != nil {
+		panic("broker: internal error: a record that is not JSON: " + err.Error())
+	}
+	return ascii(line)
+}
+
+const nameLimit = 256 // bytes; every name that we accept is shorter
+
+func clip(s string) string {
+	if len(s) <= nameLimit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:nameLimit-3], "") + "..."
+}
+
+// ascii escapes what JSON lets stand: DEL and everything beyond ASCII.
+func ascii(line []byte) []byte {
+	out := make([]byte, 0, len(line))
+	for _, r := range string(line) {
+		switch {
+		case r < 0x7f:
+			out = append(out, byte(r))
+		case r <= math.MaxUint16:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return out
+}
+
+// legForm is a leg as a line shows it, with milliseconds down to the microsecond.
+type legForm struct {
+	Leg      string       `json:"leg"`
+	BudgetMS float64      `json:"budget_ms"`
+	MS       float64      `json:"ms"`
+	Reason   fault.Reason `json:"reason,omitempty"`
+}
+
+func (l Leg) MarshalJSON() ([]byte, error) {
+	return json.Marshal(legForm{l.Name, milliseconds(l.Budget), milliseconds(l.Took), l.Reason})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote; durations come back in whole
+// microseconds.
+func (l *Leg) UnmarshalJSON(b []byte) error {
+	var f legForm
+	if err := json.Unmarshal(b, &f); err != nil {
+		return err
+	}
+	*l = Leg{Name: f.Leg, Budget: duration(f.BudgetMS), Took: duration(f.MS), Reason: f.Reason}
+	return nil
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func duration(ms float64) time.Duration {
+	return time.Duration(math.Round(ms*1000)) * time.Microsecond
+}
