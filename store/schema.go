@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// migrations is the schema, oldest first. A migration that has been released
+// is never changed: add one. Each runs once, in a transaction of its own.
+//
+// The SQL is what PostgreSQL takes too, hence BIGINT for times (nanoseconds
+// since 1970, UTC) and BYTEA for bytes.
+var migrations = []string{
+	`CREATE TABLE meta (
+		one     BIGINT PRIMARY KEY CHECK (one = 1),
+		ledger  TEXT   NOT NULL,
+		since   BIGINT NOT NULL,
+		opening TEXT   NOT NULL
+	);
+
+	CREATE TABLE audit (
+		seq       BIGINT PRIMARY KEY,
+		time      BIGINT NOT NULL,
+		kind      TEXT   NOT NULL,
+		operation TEXT   NOT NULL,
+		line      TEXT   NOT NULL,
+		hash      BYTEA  NOT NULL
+	);
+	CREATE INDEX audit_operation ON audit (operation) WHERE operation <> '';
+
+	CREATE TABLE operations (
+		id          TEXT   PRIMARY KEY,
+		caller      TEXT   NOT NULL,
+		actor       TEXT   NOT NULL,
+		request_key TEXT   NOT NULL,
+		jti         TEXT   NOT NULL,
+		run_id      TEXT   NOT NULL,
+		server      TEXT   NOT NULL,
+		tool        TEXT   NOT NULL,
+		fingerprint BYTEA  NOT NULL,
+		arguments   BYTEA  NOT NULL,
+		attempt     BIGINT NOT NULL,
+		state       TEXT   NOT NULL,
+		ran         TEXT   NOT NULL,
+		evidence    TEXT   NOT NULL,
+		cause       TEXT   NOT NULL,
+		deadline    BIGINT NOT NULL,
+		created     BIGINT NOT NULL,
+		updated     BIGINT NOT NULL,
+		legs        TEXT   NOT NULL,
+		hold        TEXT   NOT NULL,
+		snapshot    TEXT   NOT NULL,
+		grant_line  TEXT   NOT NULL,
+		profile     TEXT   NOT NULL,
+		audience    TEXT   NOT NULL,
+		scopes      TEXT   NOT NULL
+	);
+	CREATE UNIQUE INDEX operations_key ON operations (caller, actor, request_key);
+	CREATE UNIQUE INDEX operations_jti ON operations (caller, jti) WHERE jti <> '';
+	CREATE INDEX operations_list ON operations (caller, actor, created);
+	CREATE INDEX operations_open ON operations (caller, created)
+		WHERE state IN ('awaiting_approval', 'reserved', 'sending');
+	CREATE INDEX operations_held ON operations (id) WHERE hold = 'held';
+
+	CREATE TABLE results (
+		operation TEXT  PRIMARY KEY REFERENCES operations (id),
+		body      BYTEA NOT NULL
+	);`,
+}
+
+// migrate brings the schema up to date, and refuses a file that a newer broker
+// has written.
+func (w *writer) migrate(ctx context.Context, now time.Time) error {
+	const table = `CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, applied BIGINT NOT NULL)`
+	if _, err := w.conn.ExecContext(ctx, table); err != nil {
+		return err
+	}
+	var have int
+	if err := w.conn.QueryRowContext(ctx, `SELECT COALESCE(MAX(number), 0) FROM migrations`).Scan(&have); err != nil {
+		return err
+	}
+	if have > len(migrations) {
+		return fmt.Errorf("its schema is number %d, this broker knows %d: a newer one has written it", have, len(migrations))
+	}
+	for number := have + 1; number <= len(migrations); number++ {
+		if err := migrateOne(ctx, w.conn, number, now); err != nil {
+			return fmt.Errorf("schema %d: %w", number, err)
+		}
+	}
+	return nil
+}
+
+func migrateOne(ctx context.Context, conn *sql.Conn, number int, now time.Time) error {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, migrations[number-1]); err != nil {
+		return err
+	}
+	if _, err := tx.ExecContext(ctx, `INSERT INTO migrations (number, applied) VALUES (?, ?)`, number, now.UnixNano()); err != nil {
+		return err
+	}
+	return tx.Commit()
+}

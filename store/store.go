@@ -1,0 +1,324 @@
+// Package store opens the database: one SQLite file under an exclusive lock.
+//
+// [Store.Commit] writes rows together with the audit records that speak of
+// them. There is no other write, so what is not in the audit did not happen.
+//
+// What always holds:
+//
+//   - When Commit returns nil, rows and records are on disk and survive the
+//     end of the process and of the machine (WAL, synchronous=FULL).
+//   - Records of all requests form one chain, see package audit.
+//   - A request that fails undoes itself and nothing else.
+//   - After a commit that failed nothing is written until the file has been
+//     opened again: what a failed fsync has left on disk, nobody knows.
+//   - One process has the file, once. The file is for its owner alone.
+//
+// Beside the database at <path> lie <path>-wal and <path>-shm, which belong to
+// it, and <path>.lock. The lock file also holds a word that every opening
+// changes: a database that comes without the word of its last opening is a
+// restored copy, and becomes a new ledger. A copy that was taken since the
+// last opening, or together with the lock file, cannot be told from the
+// original.
+//
+// The schema, also that of the packages above, is in schema.go. This package
+// knows nothing of what the rows mean.
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"modernc.org/sqlite" // and the driver "sqlite"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+)
+
+// Config is what a Store needs from the world.
+type Config struct {
+	Path string           // of the database; its folder must exist
+	Now  func() time.Time // nil: time.Now
+
+	// Tamper, if not nil, is for tests: the writer calls it for every request
+	// at every [Moment], and an error fails the request as the moment says.
+	// It sees the records of the request, if any, as they will be written.
+	Tamper func(at Moment, records []audit.Record) error
+}
+
+// A Moment is where a test may break a commit.
+type Moment int
+
+const (
+	Applying   Moment = iota // this request alone fails and is undone; the store goes on
+	Committing               // the commit fails: nothing of it is on disk, the store has failed
+	Committed                // the commit is on disk and is told as failed; the store has failed
+)
+
+// A Store is an open database.
+type Store struct {
+	lock   *os.File
+	writer *writer
+	read   *sql.DB
+	id     string
+	since  time.Time
+	broken atomic.Pointer[fault.Error]
+
+	queue   chan *request // unbuffered: what the writer has not taken, its sender can withdraw
+	closing chan struct{}
+	done    chan struct{} // the writer has ended
+	once    sync.Once
+}
+
+// Open takes the file at c.Path, makes it if there is none, and brings its
+// schema up to date. The error is for the operator who starts the broker.
+func Open(ctx context.Context, c Config) (*Store, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	s := &Store{queue: make(chan *request), closing: make(chan struct{}), done: make(chan struct{})}
+	if err := s.open(ctx, c); err != nil {
+		s.release()
+		return nil, fmt.Errorf("opening the store %q: %w", c.Path, err)
+	}
+	go s.write()
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context, c Config) (err error) {
+	path, err := filepath.Abs(c.Path)
+	if err != nil {
+		return err
+	}
+	if s.lock, err = lockFile(path + ".lock"); err != nil {
+		return err
+	}
+	if err := privateFile(path); err != nil {
+		return err
+	}
+	if s.writer, err = openWriter(ctx, path, c); err != nil {
+		return err
+	}
+	if err := s.writer.migrate(ctx, c.Now()); err != nil {
+		return err
+	}
+	if err := s.identify(ctx, c.Now()); err != nil {
+		return err
+	}
+	if s.writer.head, err = lastHead(ctx, s.writer.conn); err != nil {
+		return err
+	}
+	s.read, err = openReaders(ctx, path)
+	return err
+}
+
+// lockFile takes the lock. It ends with the process, however that ends.
+func lockFile(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = errors.New("another broker has it open")
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// privateFile makes the database file before SQLite does, which would take the
+// umask for its mode and give -wal and -shm the same.
+func privateFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
+		return fmt.Errorf("its mode is %v; it must be a plain file for its owner alone: chmod 600", mode)
+	}
+	return nil
+}
+
+// dsn names the file at path. busy_timeout is for other programs that read the
+// file, a backup say; ours never wait for each other.
+func dsn(path, options string) string {
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?_busy_timeout=5000&_dqs=0&_defensive=1&" + options
+}
+
+const readers = 4 // connections; a read takes well below a millisecond
+
+func openReaders(ctx context.Context, path string) (*sql.DB, error) {
+	db, err := sql.Open("sqlite", dsn(path, "mode=ro&_query_only=1"))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(readers)
+	db.SetMaxIdleConns(readers)
+	return db, db.PingContext(ctx)
+}
+
+// identify reads who this ledger is. The word goes to the database first: if
+// the process ends before it is in the lock file too, the next opening finds a
+// new ledger, and "absent" is never taken for "never sent".
+func (s *Store) identify(ctx context.Context, now time.Time) error {
+	word, err := io.ReadAll(s.lock)
+	if err != nil {
+		return err
+	}
+	var since int64
+	var last string
+	row := s.writer.conn.QueryRowContext(ctx, `SELECT ledger, since, opening FROM meta`)
+	err = row.Scan(&s.id, &since, &last)
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	if err != nil || last != string(word) {
+		s.id, since = newWord(), now.UnixNano()
+	}
+	s.since = time.Unix(0, since).UTC()
+	opening := newWord()
+	_, err = s.writer.conn.ExecContext(ctx,
+		`INSERT INTO meta (one, ledger, since, opening) VALUES (1, ?, ?, ?)
+		ON CONFLICT (one) DO UPDATE SET ledger = excluded.ledger, since = excluded.since, opening = excluded.opening`,
+		s.id, since, opening)
+	if err != nil {
+		return err
+	}
+	return rewrite(s.lock, opening)
+}
+
+func newWord() string { return strings.ToLower(rand.Text()) }
+
+func rewrite(f *os.File, text string) error {
+	if err := f.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt([]byte(text), 0); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+func lastHead(ctx context.Context, conn *sql.Conn) (audit.Head, error) {
+	var seq int64
+	var hash []byte
+	err := conn.QueryRowContext(ctx, `SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&seq, &hash)
+	if errors.Is(err, sql.ErrNoRows) {
+		return audit.Head{}, nil
+	}
+	if err == nil && len(hash) != len(audit.Head{}.Hash) {
+		err = fmt.Errorf("audit record %d has no hash", seq)
+	}
+	if err != nil {
+		return audit.Head{}, err
+	}
+	return audit.Head{Seq: uint64(seq), Hash: [32]byte(hash)}, nil
+}
+
+// Ledger returns the identity of what is in the file and when it began. The
+// absence of a row means something only within one ledger.
+func (s *Store) Ledger() (id string, since time.Time) { return s.id, s.since }
+
+// Read returns the connections for reading; they cannot write. What Commit has
+// acknowledged, a read that starts afterwards sees.
+func (s *Store) Read() *sql.DB { return s.read }
+
+// Err returns nil, or why nothing is written any more: a *fault.Error with
+// store_failed. It stays until the file is opened again.
+func (s *Store) Err() error {
+	if err := s.broken.Load(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Export writes every audit record as a line that audit.Verify reads, all from
+// one moment. An error of w is returned as it is.
+func (s *Store) Export(ctx context.Context, w io.Writer) error {
+	const op = "store.Export"
+	rows, err := s.read.QueryContext(ctx, `SELECT line, hash FROM audit ORDER BY seq`)
+	if err != nil {
+		return Failure(op, err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var line, hash []byte
+		if err := rows.Scan(&line, &hash); err != nil {
+			return Failure(op, err)
+		}
+		if len(line) == 0 || len(hash) != len(audit.Head{}.Hash) {
+			return fault.New(op, fault.StoreFailed, "an audit record is damaged")
+		}
+		if _, err := w.Write(audit.Exported(line, [32]byte(hash))); err != nil {
+			return err
+		}
+	}
+	return Failure(op, rows.Err())
+}
+
+// Close waits for the commits that the writer has taken, refuses the others
+// and gives the file back.
+func (s *Store) Close() (err error) {
+	s.once.Do(func() {
+		close(s.closing)
+		<-s.done
+		err = s.release()
+	})
+	return err
+}
+
+func (s *Store) release() error {
+	var errs []error
+	if s.read != nil {
+		errs = append(errs, s.read.Close())
+	}
+	if s.writer != nil {
+		errs = append(errs, s.writer.close())
+	}
+	if s.lock != nil { // last: until then nobody else may open the file
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Failure returns an error of the database as a *fault.Error without the
+// database's text. It returns nil, and an error that is a fault already, as
+// they are. A wait that the context ended is store_unavailable: the question
+// was not answered, and nothing else is wrong.
+func Failure(op string, err error) error {
+	known := (*fault.Error)(nil)
+	switch {
+	case err == nil || errors.As(err, &known):
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fault.New(op, fault.StoreUnavailable, "the wait for an answer was ended")
+	}
+	return fault.New(op, fault.StoreFailed, resultCode(err))
+}
+
+// resultCode names the failure by a number (https://sqlite.org/rescode.html).
+func resultCode(err error) string {
+	if code := (*sqlite.Error)(nil); errors.As(err, &code) {
+		return fmt.Sprintf("SQLite result code %d", code.Code())
+	}
+	return ""
+}
