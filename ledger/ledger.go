@@ -1,0 +1,260 @@
+// Package ledger remembers what was begun, what was sent and how it ended, so
+// that a repeated request never makes a server act twice.
+//
+// One operation moves along these arrows and never back:
+//
+//	(new) → reserved → sending → succeeded, tool_error, rpc_error, unknown
+//	         ↑    ↓       ↓
+//	         ←  not_sent, refused
+//
+// "sending" is written before the first byte of tools/call leaves. From
+// "reserved" an operation ends only with ran = no, so whatever ran had
+// "sending" on disk first. Only an outcome whose advice is "safe" may be begun
+// again: the same operation, its next attempt. [Ledger.Recover] closes what a
+// dead process left: reserved becomes not_sent and sending becomes unknown.
+//
+// What always holds:
+//
+//   - When a method that takes a record returns nil, the row and the record
+//     are on disk, in one commit.
+//   - Of any number of Begins with one key, exactly one starts an attempt.
+//   - A step names operation and attempt; a step of an earlier attempt
+//     changes nothing in a later one.
+//   - What is another caller's or another actor's is absent, by the same query
+//     and with the same answer. A store that fails is never "absent".
+//
+// The states, and what a caller may do next, are words of package fault. The
+// ledger fills a record's kind, operation, attempt and outcome; what else it
+// says is the caller's. This package decides nothing about policy, does not
+// bound results and does not send.
+package ledger
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/store"
+)
+
+// ErrOrder says that the operation's attempt is not in a state for this step,
+// or is not there. Nothing was written.
+var ErrOrder = errors.New("operation is not in a state for this step")
+
+// Words for Operation.Hold. The empty word says that nothing was held.
+const (
+	HoldHeld    = "held"    // Vault may have it
+	HoldDropped = "dropped" // it is gone from Vault
+	HoldPending = "pending" // not seen to be gone; it ends with its epoch at the latest
+)
+
+// An Operation is one row.
+type Operation struct {
+	ID         string // made by the caller of Begin: strings.ToLower(rand.Text())
+	Caller     string
+	Actor      string
+	RequestKey string // unique within caller and actor
+	JTI        string // of the actor's assertion; empty if the actor was asserted by name
+	RunID      string
+	Server     string
+	Tool       string
+
+	Fingerprint [32]byte // of server, tool and arguments: tells one payload from another
+	Arguments   [32]byte // of the arguments alone
+
+	Attempt  int // from 1
+	Outcome  fault.Outcome
+	Deadline time.Time
+	Created  time.Time // of the first attempt
+	Updated  time.Time
+
+	Result []byte // exact bytes of the server's result or error object; nil while open, in lists, and where it is withheld
+	Legs   []audit.Leg
+	Hold   string
+
+	Snapshot string
+	Grant    string // file:line
+	Profile  string
+	Audience string
+	Scopes   []string
+}
+
+// A Ledger is safe for concurrent use.
+type Ledger struct {
+	store   *store.Store
+	now     func() time.Time
+	denials denials
+}
+
+// New returns the ledger in s. now is the clock of its rows and records.
+func New(s *store.Store, now func() time.Time) *Ledger {
+	return &Ledger{store: s, now: now, denials: denials{windows: map[refusal]*window{}}}
+}
+
+// errKnown undoes a Begin that found the operation.
+var errKnown = errors.New("the operation is known")
+
+// Begin starts an attempt of op, or finds the operation with op's caller,
+// actor and request key. begun says which; rec is written only if it is true.
+//
+// The operation is begun if its key is new, or if its outcome is safe to
+// repeat; then it keeps ID and Created and has one more Attempt, and its
+// earlier outcome is in the audit alone. Begin sets Attempt, Outcome, Created
+// and Updated. It writes Hold as given: give [HoldHeld] if the operation may put a
+// token into Vault, since a process that dies cannot say so later.
+//
+// The error is a *fault.Error: request_key_conflict if the key belongs to
+// another Fingerprint, assertion_replayed if the JTI belongs to another key of
+// this caller, or one of the store.
+func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
+	records := []audit.Record{rec}
+	err = l.store.Commit(ctx, func(tx *store.Tx) (err error) {
+		if op, err = l.begin(tx, op); err == nil {
+			records[0] = named(rec, audit.Decision, op.ID, op.Attempt)
+		}
+		return err
+	}, records...)
+	switch {
+	case err == nil:
+		return op, true, nil
+	case errors.Is(err, errKnown):
+		return op, false, nil
+	}
+	return Operation{}, false, store.Failure("ledger.Begin", err)
+}
+
+func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
+	if err := fresh(tx, op); err != nil {
+		return op, err
+	}
+	now := moment(l.now().UnixNano())
+	op.Attempt, op.Created, op.Updated, op.Deadline = 1, now, now, moment(nanoseconds(op.Deadline))
+	op.Outcome = fault.Outcome{State: fault.Reserved, Ran: fault.RanNo, Evidence: fault.EvidenceLocal}
+	op.Result, op.Legs = nil, nil
+
+	known, found, err := byKey(tx, op)
+	if err != nil {
+		return op, err
+	}
+	if found {
+		switch {
+		case known.Fingerprint != op.Fingerprint:
+			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")
+		case known.Outcome.Retry() != fault.RetrySafe:
+			return known, errKnown
+		}
+		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt+1
+	}
+	return op, put(tx, op)
+}
+
+// fresh refuses an assertion that has begun another operation.
+func fresh(tx *store.Tx, op Operation) error {
+	if op.JTI == "" {
+		return nil
+	}
+	var other string
+	found, err := tx.Scan([]any{&other}, `SELECT id FROM operations
+		WHERE caller = ? AND jti = ? AND jti <> '' AND NOT (actor = ? AND request_key = ?)`,
+		op.Caller, op.JTI, op.Actor, op.RequestKey)
+	if found {
+		return fault.New("ledger.Begin", fault.AssertionReplayed, "the assertion was used with another request key")
+	}
+	return err
+}
+
+// Sending says that tools/call may leave from now on: reserved → sending. An
+// error, whichever, never means that it may.
+func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.Record) error {
+	out := fault.Outcome{State: fault.Sending, Ran: fault.RanUnknown, Evidence: fault.EvidenceNone}
+	err := l.store.Commit(ctx, func(tx *store.Tx) error {
+		return l.move(tx, id, attempt, out, isReserved)
+	}, ended(named(rec, audit.Sending, id, attempt), out))
+	return failure("ledger.Sending", err)
+}
+
+// Finish ends an attempt: reserved or sending → out.State. result, if not nil,
+// is kept as it is. hold is [HoldHeld] if a token may still be in Vault, else
+// empty.
+func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, hold string, rec audit.Record) error {
+	rec.Legs = legs
+	err := l.store.Commit(ctx, func(tx *store.Tx) error {
+		if err := l.end(tx, id, attempt, out); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(`UPDATE operations SET legs = ?, hold = ? WHERE id = ?`, asJSON(legs), hold, id); err != nil {
+			return err
+		}
+		if result == nil {
+			return nil
+		}
+		_, err := tx.Exec(`INSERT INTO results (operation, body) VALUES (?, ?)`, id, result)
+		return err
+	}, ended(named(rec, audit.Outcome, id, attempt), out))
+	return failure("ledger.Finish", err)
+}
+
+// The states that a step may start from.
+const (
+	isReserved = ` AND state = 'reserved'`
+	isSending  = ` AND state = 'sending'`
+	isEither   = ` AND state IN ('reserved', 'sending')`
+)
+
+// end moves an attempt to a state that Finish may reach. Without "sending" on
+// disk nothing can have run.
+func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome) error {
+	switch out.State {
+	case fault.Succeeded, fault.ToolError, fault.RPCError, fault.PeerRefused, fault.NotSent, fault.InDoubt:
+	default:
+		return ErrOrder
+	}
+	if out.Ran == fault.RanNo {
+		return l.move(tx, id, attempt, out, isEither)
+	}
+	return l.move(tx, id, attempt, out, isSending)
+}
+
+// move writes out if the attempt is where from says.
+func (l *Ledger) move(tx *store.Tx, id string, attempt int, out fault.Outcome, from string) error {
+	changed, err := tx.Exec(`UPDATE operations SET state = ?, ran = ?, evidence = ?, cause = ?, updated = ?
+		WHERE id = ? AND attempt = ?`+from,
+		string(out.State), string(out.Ran), string(out.Evidence), string(out.Cause), l.now().UnixNano(), id, attempt)
+	if err == nil && changed != 1 {
+		err = ErrOrder
+	}
+	return err
+}
+
+// Dropped says what became of the attempt's hold, in whatever state it is, and
+// replaces its legs by the complete ones. If a later attempt has begun, only
+// the record is written.
+func (l *Ledger) Dropped(ctx context.Context, id string, attempt int, hold string, legs []audit.Leg, rec audit.Record) error {
+	rec.Hold = hold
+	err := l.store.Commit(ctx, func(tx *store.Tx) error {
+		_, err := tx.Exec(`UPDATE operations SET hold = ?, legs = ?, updated = ? WHERE id = ? AND attempt = ?`,
+			hold, asJSON(legs), l.now().UnixNano(), id, attempt)
+		return err
+	}, named(rec, audit.Drop, id, attempt))
+	return failure("ledger.Dropped", err)
+}
+
+// named and ended fill what the ledger knows better than its caller.
+func named(rec audit.Record, kind audit.Kind, id string, attempt int) audit.Record {
+	rec.Kind, rec.Operation, rec.Attempt = kind, id, attempt
+	return rec
+}
+
+func ended(rec audit.Record, out fault.Outcome) audit.Record {
+	rec.State, rec.Ran, rec.Evidence, rec.Reason = out.State, out.Ran, out.Evidence, out.Cause
+	return rec
+}
+
+func failure(op string, err error) error {
+	if errors.Is(err, ErrOrder) {
+		return ErrOrder
+	}
+	return store.Failure(op, err)
+}

@@ -1,0 +1,75 @@
+package ledger
+
+import (
+	"context"
+	"time"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/store"
+)
+
+// Find returns the operation with this request key, with its result.
+func (l *Ledger) Find(ctx context.Context, caller, actor, key string) (op Operation, found bool, err error) {
+	return l.one(ctx, "ledger.Find", `WHERE caller = ? AND actor = ? AND request_key = ?`, caller, actor, key)
+}
+
+// Get returns the operation with this ID, with its result. The error is
+// operation_not_found if there is none, or none of this caller for this actor.
+func (l *Ledger) Get(ctx context.Context, caller, actor, id string) (Operation, error) {
+	const op = "ledger.Get"
+	got, found, err := l.one(ctx, op, `WHERE id = ? AND caller = ? AND actor = ?`, id, caller, actor)
+	if err == nil && !found {
+		err = fault.New(op, fault.OperationNotFound, "")
+	}
+	return got, err
+}
+
+// List returns what this caller did for this actor since then, newest first, at
+// most limit operations, without results.
+func (l *Ledger) List(ctx context.Context, caller, actor string, since time.Time, limit int) ([]Operation, error) {
+	return l.all(ctx, "ledger.List", `WHERE caller = ? AND actor = ? AND created >= ? ORDER BY created DESC, id LIMIT ?`,
+		caller, actor, nanoseconds(since), max(limit, 0))
+}
+
+// Open returns this caller's open operations over all actors, oldest first,
+// without results.
+func (l *Ledger) Open(ctx context.Context, caller string) ([]Operation, error) {
+	return l.all(ctx, "ledger.Open", `WHERE caller = ? AND `+open+` ORDER BY created, id`, caller)
+}
+
+// open selects by the index operations_open, whose condition it repeats.
+const open = `state IN ('awaiting_approval', 'reserved', 'sending')`
+
+func (l *Ledger) one(ctx context.Context, op, where string, args ...any) (Operation, bool, error) {
+	list, err := l.query(ctx, selectResults+where, args...)
+	if err != nil || len(list) == 0 {
+		return Operation{}, false, store.Failure(op, err)
+	}
+	return list[0], true, nil
+}
+
+func (l *Ledger) all(ctx context.Context, op, where string, args ...any) ([]Operation, error) {
+	list, err := l.query(ctx, selectRows+where, args...)
+	return list, store.Failure(op, err)
+}
+
+func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operation, error) {
+	rows, err := l.store.Read().QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	list := []Operation{}
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(r.dest()...); err != nil {
+			return nil, err
+		}
+		op, err := r.operation()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, op)
+	}
+	return list, rows.Err()
+}

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/store"
+)
+
+// The statements that know the columns of an operation. Row, values and
+// columns have one order.
+const (
+	columns = `id, caller, actor, request_key, jti, run_id, server, tool, fingerprint, arguments,
+		attempt, state, ran, evidence, cause, deadline, created, updated,
+		legs, hold, snapshot, grant_line, profile, audience, scopes`
+
+	selectRows    = `SELECT ` + columns + `, NULL FROM operations `
+	selectResults = `SELECT ` + columns + `, body FROM operations LEFT JOIN results ON operation = id `
+
+	putRow = `INSERT INTO operations (` + columns + `)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (id) DO UPDATE SET
+			jti = excluded.jti, run_id = excluded.run_id, attempt = excluded.attempt,
+			state = excluded.state, ran = excluded.ran, evidence = excluded.evidence, cause = excluded.cause,
+			deadline = excluded.deadline, updated = excluded.updated, legs = excluded.legs, hold = excluded.hold,
+			snapshot = excluded.snapshot, grant_line = excluded.grant_line, profile = excluded.profile,
+			audience = excluded.audience, scopes = excluded.scopes`
+)
+
+// put writes op as a new row or as the next attempt of the row with its ID.
+func put(tx *store.Tx, op Operation) error {
+	if op.Attempt > 1 {
+		if _, err := tx.Exec(`DELETE FROM results WHERE operation = ?`, op.ID); err != nil {
+			return err
+		}
+	}
+	_, err := tx.Exec(putRow,
+		op.ID, op.Caller, op.Actor, op.RequestKey, op.JTI, op.RunID, op.Server, op.Tool, op.Fingerprint[:], op.Arguments[:],
+		op.Attempt, string(op.Outcome.State), string(op.Outcome.Ran), string(op.Outcome.Evidence), string(op.Outcome.Cause),
+		nanoseconds(op.Deadline), nanoseconds(op.Created), nanoseconds(op.Updated),
+		asJSON(op.Legs), op.Hold, op.Snapshot, op.Grant, op.Profile, op.Audience, asJSON(op.Scopes))
+	return err
+}
+
+func byKey(tx *store.Tx, op Operation) (known Operation, found bool, err error) {
+	var r row
+	found, err = tx.Scan(r.dest(), selectResults+`WHERE caller = ? AND actor = ? AND request_key = ?`,
+		op.Caller, op.Actor, op.RequestKey)
+	if !found {
+		return Operation{}, false, err
+	}
+	known, err = r.operation()
+	return known, true, err
+}
+
+// A row is an operation as the database gives it.
+type row struct {
+	op                         Operation
+	fingerprint, arguments     []byte
+	deadline, created, updated int64
+	legs, scopes               []byte
+}
+
+func (r *row) dest() []any {
+	op := &r.op
+	return []any{
+		&op.ID, &op.Caller, &op.Actor, &op.RequestKey, &op.JTI, &op.RunID, &op.Server, &op.Tool, &r.fingerprint, &r.arguments,
+		&op.Attempt, &op.Outcome.State, &op.Outcome.Ran, &op.Outcome.Evidence, &op.Outcome.Cause, &r.deadline, &r.created, &r.updated,
+		&r.legs, &op.Hold, &op.Snapshot, &op.Grant, &op.Profile, &op.Audience, &r.scopes, &op.Result,
+	}
+}
+
+func (r *row) operation() (Operation, error) {
+	op := r.op
+	if len(r.fingerprint) != len(op.Fingerprint) || len(r.arguments) != len(op.Arguments) {
+		return Operation{}, fmt.Errorf("operation %q has a damaged digest", op.ID)
+	}
+	op.Fingerprint, op.Arguments = [32]byte(r.fingerprint), [32]byte(r.arguments)
+	op.Deadline, op.Created, op.Updated = moment(r.deadline), moment(r.created), moment(r.updated)
+	if err := json.Unmarshal(r.legs, &op.Legs); err != nil {
+		return Operation{}, err
+	}
+	return op, json.Unmarshal(r.scopes, &op.Scopes)
+}
+
+// moment and nanoseconds turn a column into a time and back. 0 is the zero
+// time, which has no nanoseconds of its own.
+func moment(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+func nanoseconds(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// asJSON is the form of a list in one column.
+func asJSON[T audit.Leg | string](list []T) string {
+	b, err := json.Marshal(list)
+	if err != nil {
+		panic("broker: internal error: a list that is not JSON: " + err.Error())
+	}
+	return string(b)
+}
