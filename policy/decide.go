@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
+)
+
+// A Question is what Decide answers.
+type Question struct {
+	Caller       identity.Caller
+	Actor        identity.Actor
+	Server, Tool string
+}
+
+// A Decision allows one operation. Only this package makes one; the zero
+// Decision allows nothing.
+type Decision struct{ d *decided }
+
+type decided struct {
+	q         Question
+	server    *Server
+	profile   *Profile // nil for legacy servers
+	grant     *Grant   // nil for legacy servers and discovery
+	budget    time.Duration
+	snapshot  string
+	discovery bool
+}
+
+// Caller is who asked.
+func (d Decision) Caller() identity.Caller { return d.d.q.Caller }
+
+// Actor is on whose behalf; zero for discovery.
+func (d Decision) Actor() identity.Actor { return d.d.q.Actor }
+
+// Server is where the operation goes.
+func (d Decision) Server() *Server { return d.d.server }
+
+// Tool is the remote name of the tool; empty for discovery.
+func (d Decision) Tool() string { return d.d.q.Tool }
+
+// Profile is the identity provider to exchange at; nil for legacy servers.
+func (d Decision) Profile() *Profile { return d.d.profile }
+
+// Grant is what allows the actor; nil for legacy servers and discovery.
+func (d Decision) Grant() *Grant { return d.d.grant }
+
+// Audience is whom the exchanged token must be for; empty for legacy servers.
+func (d Decision) Audience() string { return d.d.server.Auth.Audience }
+
+// Scopes is what the exchanged token must be good for; nil for legacy servers.
+func (d Decision) Scopes() []string { return d.d.server.Auth.Scopes }
+
+// Budget is the timeout of the tool, else of the server, else of operations.
+func (d Decision) Budget() time.Duration { return d.d.budget }
+
+// Snapshot is the hash of the snapshot that decided.
+func (d Decision) Snapshot() string { return d.d.snapshot }
+
+// Discovery reports whether this allows an import or a probe, and so no tool call.
+func (d Decision) Discovery() bool { return d.d.discovery }
+
+// IsZero reports whether d allows nothing.
+func (d Decision) IsZero() bool { return d.d == nil }
+
+// Decide says whether the actor may call the tool at the given time. It is pure
+// and total. The error is a *fault.Error of kind denied.
+func (s *Snapshot) Decide(q Question, at time.Time) (Decision, error) {
+	t := &trial{
+		snapshot: s, at: at,
+		caller: q.Caller.ID(), actor: q.Actor.String(), server: q.Server, tool: q.Tool,
+	}
+	if reason := t.first(execution); reason != fault.None {
+		return Decision{}, t.refusal("policy.Decide", reason)
+	}
+	return Decision{&decided{
+		q: q, server: t.srv, profile: t.profile, grant: t.grant,
+		budget: s.budget(t.srv, t.rule), snapshot: s.Hash,
+	}}, nil
+}
+
+// DecideDiscovery allows an import or a probe of a server by its discovery
+// credential; a legacy server has one credential for everything. It can never
+// allow a tool call. The error is a *fault.Error of kind denied.
+func (s *Snapshot) DecideDiscovery(c identity.Caller, server string, at time.Time) (Decision, error) {
+	t := &trial{snapshot: s, at: at, caller: c.ID(), server: server}
+	if reason := t.first(discovery); reason != fault.None {
+		return Decision{}, t.refusal("policy.DecideDiscovery", reason)
+	}
+	return Decision{&decided{
+		q: Question{Caller: c, Server: server}, server: t.srv, profile: t.profile,
+		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true,
+	}}, nil
+}
+
+// budget returns the most specific timeout that is set.
+func (s *Snapshot) budget(v *Server, t Tool) time.Duration {
+	switch {
+	case t.Timeout > 0:
+		return t.Timeout
+	case v.Timeout > 0:
+		return v.Timeout
+	default:
+		return s.Timeout
+	}
+}
+
+// refusal names what was asked for and nothing that the asker did not know.
+func (t *trial) refusal(op string, reason fault.Reason) *fault.Error {
+	return fault.New(op, reason, fmt.Sprintf("caller %.64q, actor %.64q, server %.64q, tool %.64q",
+		t.caller, t.actor, t.server, t.tool))
+}
+
+// Stands decides d's question again on s, which may be a newer snapshot. The
+// error is a *fault.Error with reason grant_revoked: what is refused now, or
+// allowed with another credential, audience, scope or address, is not what the
+// operation began with.
+func (s *Snapshot) Stands(d Decision, at time.Time) error {
+	const op = "policy.Stands"
+	if d.IsZero() {
+		return fault.New(op, fault.GrantRevoked, "there is no decision")
+	}
+	now, err := s.again(d, at)
+	if err != nil {
+		return fault.New(op, fault.GrantRevoked, "now "+string(fault.ReasonOf(err)))
+	}
+	if what := now.differs(d); what != "" {
+		return fault.New(op, fault.GrantRevoked, "another "+what)
+	}
+	return nil
+}
+
+func (s *Snapshot) again(d Decision, at time.Time) (Decision, error) {
+	if d.d.discovery {
+		return s.DecideDiscovery(d.Caller(), d.Server().ID, at)
+	}
+	return s.Decide(d.d.q, at)
+}
+
+// differs names what is not the same in d and in e; both answer one question.
+func (d Decision) differs(e Decision) string {
+	mine, theirs := d.binds(), e.binds()
+	for i, b := range mine {
+		if i >= len(theirs) || theirs[i] != b {
+			return b.what
+		}
+	}
+	return ""
+}
+
+// A binding is one value that an operation was begun with and must end with.
+type binding struct{ what, value string }
+
+func (d Decision) binds() []binding {
+	auth := d.d.server.Auth
+	all := []binding{{"server address", d.d.server.URL.String()}, {"auth mode", auth.Mode}}
+	switch {
+	case auth.Mode == "legacy":
+		return append(all, binding{"credential", auth.Credential.String()},
+			binding{"placement", auth.Placement}, binding{"header", auth.Header})
+	case d.d.discovery:
+		return append(all, binding{"credential", auth.Discovery.String()})
+	default:
+		return append(all, binding{"credential", d.d.grant.Credential.String()},
+			binding{"subject", d.d.grant.Subject},
+			binding{"audience", auth.Audience}, binding{"scope", strings.Join(auth.Scopes, " ")},
+			binding{"token endpoint", d.d.profile.TokenEndpoint.String()})
+	}
+}

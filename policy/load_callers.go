@@ -1,0 +1,111 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"onbehalf.internal/broker/identity"
+)
+
+// readCallers returns what policy and what identity keep of each caller.
+func readCallers(root *section) (map[string]*Caller, []identity.CallerConfig) {
+	callers := map[string]*Caller{}
+	var entries []identity.CallerConfig
+	servers := root.names("servers")
+	digests := map[[32]byte]string{} // → the caller it belongs to
+	for id, s := range root.children("callers", callerID) {
+		s.need("roles", "bearer_sha256")
+		s.notYet("client_cert", "jwt")
+		callers[id] = &Caller{
+			ID:      id,
+			Servers: s.texts("servers", 4096, among("servers", servers)),
+			Zone:    Zone(max(1, s.choice("zone", zones...))),
+			Where:   s.where(),
+		}
+		entry := identity.CallerConfig{ID: id, BearerSHA256: readDigests(s, id, digests)}
+		for _, role := range s.texts("roles", 4, oneOf("operate", "approve", "audit", "admin")) {
+			entry.Roles = append(entry.Roles, identity.Role(role))
+		}
+		readActors(s.child("actors"), &entry)
+		entries = append(entries, entry)
+	}
+	return callers, entries
+}
+
+// readDigests reads the SHA-256 of one bearer, or of two while it is rotated.
+// They are not shown.
+func readDigests(s *section, id string, taken map[[32]byte]string) (digests [][32]byte) {
+	const key = "bearer_sha256"
+	for i, n := range s.items(key, 2) {
+		entry := fmt.Sprintf("%s[%d]", key, i)
+		if !s.isOf(n, entry, text) {
+			continue
+		}
+		var d [32]byte
+		if digest.MatchString(n.value) {
+			hex.Decode(d[:], []byte(n.value))
+		}
+		first, twice := taken[d]
+		switch {
+		case d == [32]byte{}:
+			s.reportAt(n.line, entry, hidden+" must be the SHA-256 of a bearer in 64 digits of lower-case hex")
+		case d == sha256.Sum256(nil):
+			s.reportAt(n.line, entry, "is the SHA-256 of nothing; hash the bearer itself, without a line break")
+		case twice:
+			s.reportAt(n.line, entry, "is a bearer of caller "+quote(first)+" already; each caller needs its own")
+		default:
+			taken[d] = id
+			digests = append(digests, d)
+		}
+	}
+	return digests
+}
+
+func readActors(s *section, entry *identity.CallerConfig) {
+	if s == nil {
+		return
+	}
+	defer s.end()
+	entry.Asserted = s.texts("asserted", 1024, actorID)
+	if signed := s.child("signed"); signed != nil {
+		entry.Signed = readSigned(signed)
+	}
+}
+
+func readSigned(s *section) *identity.SignedActors {
+	defer s.end()
+	s.need("issuer", "jwks", "audience", "subjects")
+	return &identity.SignedActors{
+		Issuer:   s.text("issuer", audience),
+		Audience: s.text("audience", audience),
+		Subjects: s.texts("subjects", 1024, actorOrPrefix),
+		Keys:     s.keySet("jwks"),
+	}
+}
+
+// keySet returns the keys of the JWKS file at key.
+func (s *section) keySet(key string) identity.KeySet {
+	name := s.text(key, keyFile)
+	if name == "" {
+		return identity.KeySet{}
+	}
+	b, what := s.l.read(name, maxOther)
+	if what != "" {
+		s.report(key, "the file "+what)
+		return identity.KeySet{}
+	}
+	keys, err := identity.ParseKeySet(b)
+	if err != nil {
+		s.report(key, "the file holds no key set with a key that can be used")
+	}
+	return keys
+}
+
+func keyFile(s string) string {
+	if strings.Contains(s, "://") {
+		return "is a URL, which is not available yet; name a file"
+	}
+	return atMost(4096)(s)
+}

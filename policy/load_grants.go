@@ -1,0 +1,118 @@
+package policy
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// readGrants returns the grants of a profile by actor: those of the file itself
+// and those of its grants_files.
+func readGrants(s *section, p *Profile) map[string]*Grant {
+	grants := map[string]*Grant{}
+	for actor, child := range s.children("grants", actorID) {
+		grants[actor] = readGrant(child, p, actor)
+	}
+	for _, file := range s.grantsFiles() {
+		s.l.readGrantsFile(file, p, grants)
+	}
+	return grants
+}
+
+func readGrant(s *section, p *Profile, actor string) *Grant {
+	s.need("enabled", "allowed_audiences", "allowed_scopes")
+	g := &Grant{
+		Actor:            actor,
+		Profile:          p.ID,
+		Where:            s.where(),
+		Enabled:          s.flag("enabled", false),
+		Credential:       s.needRef("credential"),
+		Subject:          s.text("subject", atMost(256)),
+		AllowedAudiences: s.l.shared(s.texts("allowed_audiences", maxAudiences, audience)),
+		AllowedScopes:    s.l.shared(s.texts("allowed_scopes", maxScopes, scope)),
+		Expires:          s.date("expires"),
+		Reason:           s.text("reason", atMost(512)),
+		ApprovedBy:       s.text("approved_by", atMost(256)),
+	}
+	if since := s.date("since"); !since.IsZero() {
+		g.Since = since.Format(time.DateOnly)
+	}
+	s.within("allowed_audiences", g.AllowedAudiences, p.AllowedAudiences, "profile "+quote(p.ID))
+	s.within("allowed_scopes", g.AllowedScopes, p.AllowedScopes, "profile "+quote(p.ID))
+	return g
+}
+
+// grantsFiles returns the names of the files that the patterns match, sorted,
+// each once.
+func (s *section) grantsFiles() []string {
+	var files []string
+	for _, n := range s.items("grants_files", 64) {
+		if !s.isOf(n, "grants_files", text) || !s.fits(n, "grants_files", grantsPattern) {
+			continue
+		}
+		found, err := fs.Glob(os.DirFS(s.l.dir), n.value)
+		if err != nil || len(found) == 0 {
+			s.reportAt(n.line, "grants_files", quote(n.value)+" matches no file in the folder of the config")
+		}
+		files = append(files, found...)
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+// grantsPattern is the one place where "*" has a meaning.
+func grantsPattern(s string) string {
+	if !filepath.IsLocal(s) || !fs.ValidPath(s) || !strings.HasSuffix(s, ".jsonl") {
+		return `must be a path below the folder of the config that ends in ".jsonl"`
+	}
+	return ""
+}
+
+func (l *loader) readGrantsFile(file string, p *Profile, grants map[string]*Grant) {
+	b, what := l.read(file, maxGrants)
+	if what != "" {
+		l.problem(file, 0, "", what)
+		return
+	}
+	if len(b) == 0 {
+		l.problem(file, 0, "", "is empty; one grant a line is wanted")
+	}
+	if !l.readable(file, b) {
+		return
+	}
+	line := 0
+	for raw := range bytes.Lines(b) {
+		line++
+		l.readGrantLine(file, line, bytes.TrimRight(raw, "\r\n"), p, grants)
+	}
+}
+
+func (l *loader) readGrantLine(file string, line int, raw []byte, p *Profile, grants map[string]*Grant) {
+	s := l.section(file, line, "", l.parseJSON(file, line, raw))
+	if s == nil {
+		return
+	}
+	defer s.end()
+	s.need("actor")
+	actor := s.text("actor", actorID)
+	g := readGrant(s, p, actor)
+	if first, twice := grants[actor]; twice && actor != "" {
+		s.report("actor", quote(actor)+" has a grant in profile "+quote(p.ID)+" already, at "+first.Where+"; remove one")
+		return
+	}
+	grants[actor] = g
+}
+
+// shared returns a list equal to entries that other grants use too.
+func (l *loader) shared(entries []string) []string {
+	key := strings.Join(entries, "\n")
+	if known, ok := l.lists[key]; ok {
+		return known
+	}
+	l.lists[key] = entries
+	return entries
+}

@@ -1,0 +1,110 @@
+package policy
+
+import "fmt"
+
+func readServers(root *section, profiles map[string]*Profile) map[string]*Server {
+	servers := map[string]*Server{}
+	names := root.names("profiles")
+	locals := map[string]string{} // local tool name → where it came from
+	for id, s := range root.children("servers", serverID) {
+		v := readServer(s, id)
+		v.Auth = readAuth(s.child("auth"), names, profiles)
+		v.Tools = readTools(s, id, locals)
+		servers[id] = v
+	}
+	return servers
+}
+
+// Versions of MCP over Streamable HTTP. They are compared for equality alone.
+var mcpVersions = []string{"2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"}
+
+func readServer(s *section, id string) *Server {
+	s.need("url", "enabled", "auth")
+	s.notYet("approval")
+	v := &Server{
+		ID:               id,
+		Where:            s.where(),
+		AllowCIDRs:       s.cidrs("allow_cidrs"),
+		CA:               s.certificates("ca_file"),
+		Enabled:          s.flag("enabled", false),
+		DataClass:        DataClass(s.choice("data_class", dataClasses...)),
+		RequiresApproval: s.flag("requires_approval", true),
+		Era:              Era(s.textOr("era", string(EraAuto), oneOf(string(EraAuto), string(EraModern), string(EraLegacy)))),
+		Versions:         s.texts("versions", len(mcpVersions), oneOf(mcpVersions...)),
+		Timeout:          s.duration("timeout", leastTimeout, mostTimeout),
+	}
+	v.URL = s.endpoint("url", v.AllowCIDRs)
+	return v
+}
+
+func readAuth(s *section, names []string, profiles map[string]*Profile) (a Auth) {
+	if s == nil {
+		return a
+	}
+	defer s.end()
+	s.need("mode")
+	a.Mode = s.text("mode", oneOf("delegated", "legacy"))
+	switch a.Mode {
+	case "delegated":
+		readDelegated(s, &a, names, profiles)
+	case "legacy":
+		readLegacy(s, &a)
+	default:
+		s.skip() // what belongs to a mode nobody knows cannot be judged
+	}
+	return a
+}
+
+func readDelegated(s *section, a *Auth, names []string, profiles map[string]*Profile) {
+	s.need("profile", "audience", "scopes")
+	s.without("with mode delegated", "credential", "placement", "header")
+	a.Profile = s.text("profile", among("profiles", names))
+	a.Audience = s.text("audience", audience)
+	a.Scopes = s.texts("scopes", maxScopes, scope)
+	a.Discovery = s.ref("discovery_credential")
+	p, ok := profiles[a.Profile]
+	if !ok {
+		return
+	}
+	if a.Audience != "" {
+		s.within("audience", []string{a.Audience}, p.AllowedAudiences, "profile "+quote(p.ID))
+	}
+	s.within("scopes", a.Scopes, p.AllowedScopes, "profile "+quote(p.ID))
+}
+
+// readLegacy reads the one static credential of a server, if it has one.
+func readLegacy(s *section, a *Auth) {
+	s.without("with mode legacy", "profile", "audience", "scopes", "discovery_credential")
+	a.Credential = s.ref("credential")
+	if a.Credential.IsZero() {
+		s.without("without a credential", "placement", "header")
+		return
+	}
+	a.Placement = s.textOr("placement", "bearer", oneOf("bearer", "header"))
+	if a.Placement != "header" {
+		s.without("without placement header", "header")
+		return
+	}
+	s.need("header")
+	a.Header = s.text("header", legacyHeader)
+}
+
+func readTools(s *section, server string, locals map[string]string) map[string]Tool {
+	tools := map[string]Tool{}
+	for name, t := range s.children("tools", toolName) {
+		t.need("enabled")
+		t.notYet("pin", "approval")
+		tools[name] = Tool{
+			Enabled: t.flag("enabled", false),
+			Effect:  t.textOr("effect", "write", oneOf("write", "idempotent", "read")),
+			Timeout: t.duration("timeout", leastTimeout, mostTimeout),
+		}
+		// a + b_c and a_b + c are one name to whoever offers the tools.
+		local := "mcp_" + server + "_" + name
+		if first, taken := locals[local]; taken {
+			t.l.problem(t.file, t.line, t.path, fmt.Sprintf("becomes the tool name %q, and so does the tool at %s; rename a server", local, first))
+		}
+		locals[local] = t.where()
+	}
+	return tools
+}

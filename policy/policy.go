@@ -1,0 +1,135 @@
+// Package policy is what may be: profiles, grants, servers and tool rules as the
+// operator wrote them, and the decision about one operation.
+//
+// [Load] reads the file once, strictly, into a [Snapshot] that never changes. A
+// new file is a new Snapshot; a [Holder] holds the newest. [Snapshot.Decide]
+// and [Snapshot.Explain] run the same list of steps (steps.go): one says yes or
+// no, the other shows why.
+//
+// What always holds:
+//
+//   - Absence denies: no entry, no list, no field that says so means no.
+//   - A decision depends on the snapshot, the question and the time alone, never
+//     on the order of the file, and costs the same for one grant as for 100,000.
+//   - What is asked for is contained in the bounds or refused; nothing is
+//     trimmed to fit.
+//   - Nothing in the file is ignored: a key that is not known, or whose feature
+//     is not there yet, is a problem. All problems are reported at once.
+//   - No secret is in a snapshot: credentials are names of Vault fields, and a
+//     value that looks like a token is refused and not repeated.
+//
+// This package does not read the environment, dial, log, or ask who is calling:
+// that was proven before, by package identity.
+package policy
+
+import (
+	"crypto/x509"
+	"iter"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"onbehalf.internal/broker/identity"
+)
+
+// A Snapshot is one configuration file, read once and never changed.
+type Snapshot struct {
+	Hash      string // "sha256:" and hex over the name and every byte of each file that was read
+	Path      string
+	Listen    Listen
+	Vault     Vault
+	Store     Store
+	Timeout   time.Duration // operation.timeout
+	Directory *identity.Directory
+
+	callers  map[string]*Caller
+	profiles map[string]*Profile
+	servers  map[string]*Server
+	grants   map[string]map[string]*Grant // by profile, then by actor
+}
+
+// Listen is where the broker answers.
+type Listen struct {
+	API     string // "127.0.0.1:8471" or "unix:/run/broker/api.sock"; loopback only
+	Metrics string // loopback; empty: not served
+}
+
+// Vault is where the broker keeps and reads secrets.
+type Vault struct {
+	Address string         // empty: whoever builds the client takes VAULT_ADDR
+	CA      *x509.CertPool // nil: the system's
+	Auth    VaultAuth
+	Role    string // hold.role: the token role that mints epochs
+}
+
+// VaultAuth is how the broker logs in to Vault.
+type VaultAuth struct {
+	Method   string // "token" or "approle"
+	Mount    string // approle; default "approle"
+	RoleID   string // approle
+	SecretID string // approle: path of the file that holds it
+}
+
+// Store is where the rows live.
+type Store struct {
+	Path string // of the database file
+}
+
+// A Caller is what policy knows of a caller besides who it is.
+type Caller struct {
+	ID      string
+	Servers []string // sorted; empty: none
+	Zone    Zone
+	Where   string // file:line
+}
+
+// Caller returns the caller with this id.
+func (s *Snapshot) Caller(id string) (*Caller, bool) { c, ok := s.callers[id]; return c, ok }
+
+// Profile returns the profile with this id.
+func (s *Snapshot) Profile(id string) (*Profile, bool) { p, ok := s.profiles[id]; return p, ok }
+
+// Server returns the server with this id.
+func (s *Snapshot) Server(id string) (*Server, bool) { v, ok := s.servers[id]; return v, ok }
+
+// Grant returns the grant of actor in a profile, enabled or not.
+func (s *Snapshot) Grant(profile, actor string) (*Grant, bool) {
+	g, ok := s.grants[profile][actor]
+	return g, ok
+}
+
+// Callers returns all callers, sorted by id.
+func (s *Snapshot) Callers() []*Caller { return byKey(s.callers) }
+
+// Profiles returns all profiles, sorted by id.
+func (s *Snapshot) Profiles() []*Profile { return byKey(s.profiles) }
+
+// Servers returns all servers, sorted by id; disabled and inert ones too.
+func (s *Snapshot) Servers() []*Server { return byKey(s.servers) }
+
+// Grants yields the grants of a profile, sorted by actor; disabled and expired
+// ones too.
+func (s *Snapshot) Grants(profile string) iter.Seq[*Grant] {
+	return slices.Values(byKey(s.grants[profile]))
+}
+
+func byKey[V any](m map[string]V) []V {
+	values := make([]V, 0, len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		values = append(values, m[key])
+	}
+	return values
+}
+
+// A Holder holds the newest snapshot. It is safe for concurrent use.
+type Holder struct{ p atomic.Pointer[Snapshot] }
+
+// NewHolder returns a Holder of s.
+func NewHolder(s *Snapshot) *Holder { h := &Holder{}; h.p.Store(s); return h }
+
+// Current returns the newest snapshot.
+func (h *Holder) Current() *Snapshot { return h.p.Load() }
+
+// Swap makes s the newest snapshot.
+func (h *Holder) Swap(s *Snapshot) { h.p.Store(s) }

@@ -1,0 +1,102 @@
+package policy
+
+import (
+	"crypto/x509"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"onbehalf.internal/broker/secret"
+)
+
+// A Server is an MCP server as the operator declared it.
+type Server struct {
+	ID               string
+	URL              *url.URL
+	AllowCIDRs       []netip.Prefix
+	CA               *x509.CertPool // nil: the system's
+	Enabled          bool
+	DataClass        DataClass // zero: undeclared, the server is inert
+	RequiresApproval bool      // true unless the file says false
+	Era              Era
+	Versions         []string      // accepted protocol versions, sorted; empty: all we speak
+	Timeout          time.Duration // 0: the operation's
+	Auth             Auth
+	Tools            map[string]Tool // by remote name
+	Where            string          // file:line
+}
+
+// Era is which protocol a server speaks.
+type Era string
+
+// The eras.
+const (
+	EraAuto   Era = "auto" // found out on first contact
+	EraModern Era = "modern"
+	EraLegacy Era = "legacy"
+)
+
+// Auth is how the broker authenticates at a server.
+type Auth struct {
+	Mode       string     // "delegated" or "legacy"
+	Profile    string     // delegated
+	Audience   string     // delegated
+	Scopes     []string   // delegated; sorted
+	Discovery  secret.Ref // delegated: discovery_credential, for imports and probes alone; zero: neither works
+	Credential secret.Ref // legacy, for everything; zero: anonymous
+	Placement  string     // legacy: "bearer" or "header"
+	Header     string     // legacy, placement header
+}
+
+// A Tool is what the operator says of one tool, whatever the server says.
+type Tool struct {
+	Enabled bool
+	Effect  string        // "write" (default), "idempotent", "read"
+	Timeout time.Duration // 0: the server's
+}
+
+// A DataClass says how much harm a server's data can do; 0 is undeclared.
+type DataClass int
+
+// A Zone says how far a caller is trusted with data; the zero Zone is the least
+// trusted one.
+type Zone int
+
+// dataClasses rise: the index of a name, plus one, is its DataClass.
+var dataClasses = []string{
+	"publicContent", "editorContent", "sourceCode",
+	"internalConfiguration", "systemDiagnostics", "secretAdjacent",
+}
+
+// zones rise in trust: the index of a name, plus one, is its Zone.
+var zones = []string{"externalGlobal", "externalEu", "privateHosted", "local"}
+
+// String returns the word of the file, or "undeclared".
+func (c DataClass) String() string {
+	if c < 1 || int(c) > len(dataClasses) {
+		return "undeclared"
+	}
+	return dataClasses[c-1]
+}
+
+// String returns the word of the file; what is none is externalGlobal.
+func (z Zone) String() string {
+	if z < 1 || int(z) > len(zones) {
+		return zones[0]
+	}
+	return zones[z-1]
+}
+
+// Ceiling returns the highest data class that a caller of z may see.
+func (z Zone) Ceiling() DataClass {
+	switch z.String() {
+	case "local":
+		return 6
+	case "privateHosted":
+		return 5
+	case "externalEu":
+		return 4
+	default: // externalGlobal
+		return 2
+	}
+}
