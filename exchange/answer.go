@@ -1,0 +1,79 @@
+package exchange
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"time"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/secret"
+)
+
+// maxToken bounds a token in bytes: servers cap the head of a request at 8 to
+// 16 KiB.
+const maxToken = 16 << 10
+
+// b64token is RFC 6750 §2.1. It keeps line breaks out of the Authorization
+// header that the token will stand in.
+var b64token = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
+
+// An answer says yes (RFC 8693 §2.2.1). It has the right shape, and is not yet
+// held against anything. Members that are not here are dropped unread, a
+// refresh token above all.
+type answer struct {
+	token      secret.Text
+	issuedType string
+	tokenType  string
+	lifetime   time.Duration // 0: not said
+	scopes     []string      // nil: not said
+	audience   []string      // nil: not said, as RFC 8693 has it
+}
+
+// answer reads re strictly, or says what it is instead.
+func (re reply) answer() (answer, error) {
+	switch {
+	case re.status < 200 || re.status >= 300:
+		return answer{}, re.refusal()
+	case re.status != http.StatusOK:
+		return answer{}, malformed(fmt.Sprintf("status %d carries no token", re.status))
+	case re.toolong:
+		return answer{}, malformed(fmt.Sprintf("it is longer than %d bytes", maxAnswer))
+	case !re.json:
+		return answer{}, malformed("its content type is not application/json")
+	}
+	m, ok := open(re.body)
+	if !ok {
+		return answer{}, malformed("it is not one JSON object with distinct names")
+	}
+	if m.has("error") { // whatever else is there
+		return answer{}, re.refusal()
+	}
+	return parse(m)
+}
+
+func parse(m members) (answer, error) {
+	token := m.text("access_token")
+	a := answer{
+		token:      secret.New(token),
+		issuedType: m.text("issued_token_type"),
+		tokenType:  m.text("token_type"),
+		lifetime:   m.seconds("expires_in"),
+		scopes:     m.scopes("scope"),
+		audience:   m.texts("audience"),
+	}
+	switch {
+	case m.wrong != "":
+		return answer{}, malformed(fmt.Sprintf("its member %q has not the right form", m.wrong))
+	case len(token) > maxToken:
+		return answer{}, malformed(fmt.Sprintf("its token is longer than %d bytes", maxToken))
+	case !b64token.MatchString(token):
+		return answer{}, malformed("it has no token of RFC 6750 characters")
+	}
+	return a, nil
+}
+
+// malformed refuses an answer. What is wrong is told without quoting it.
+func malformed(what string) error {
+	return refuse(fault.ExchangeMalformed, "the token endpoint's answer: "+what)
+}

@@ -1,0 +1,63 @@
+package exchange
+
+import (
+	"fmt"
+	"net/http"
+
+	"onbehalf.internal/broker/fault"
+)
+
+// codes are the errors of RFC 6749 §5.2 and RFC 8693 §2.2.2, and those that
+// providers send besides. A code that is not in the list is never printed.
+//
+// RFC 8693 has invalid_request for a subject token that is not acceptable for
+// any reason; the others in its row are what servers say in its place.
+var codes = map[string]fault.Reason{
+	"invalid_request": fault.SubjectRejected,
+	"invalid_grant":   fault.SubjectRejected,
+	"access_denied":   fault.SubjectRejected,
+
+	"invalid_target":       fault.TargetRejected,
+	"invalid_scope":        fault.ScopeRejected,
+	"interaction_required": fault.InteractionRequired,
+
+	"invalid_client":         fault.ProviderConfig,
+	"unauthorized_client":    fault.ProviderConfig,
+	"unsupported_grant_type": fault.ProviderConfig,
+	"request_not_supported":  fault.ProviderConfig,
+	"invalid_dpop_proof":     fault.ProviderConfig,
+	"use_dpop_nonce":         fault.ProviderConfig,
+
+	"server_error": fault.ProviderError,
+}
+
+// refusal names what an answer that is no means. Where the status says that
+// somebody in between answered, or that it will pass, a code does not matter.
+func (re reply) refusal() error {
+	code := re.code()
+	detail := fmt.Sprintf("the token endpoint answered status %d", re.status)
+	reason, known := codes[code]
+	if known {
+		detail += fmt.Sprintf(" and %q", code)
+	}
+	switch {
+	case re.status >= 300 && re.status < 400:
+		reason = fault.ProviderRedirect
+	case re.status == http.StatusTooManyRequests:
+		reason = fault.ProviderRateLimited
+	case re.status == http.StatusBadGateway, re.status == http.StatusServiceUnavailable, re.status == http.StatusGatewayTimeout:
+		reason = fault.ProviderUnreachable
+	case !known:
+		reason = fault.ProviderError
+	}
+	return refuse(reason, detail)
+}
+
+// code is the error member, if the body is an object with one.
+func (re reply) code() string {
+	m, ok := open(re.body)
+	if !re.json || !ok {
+		return ""
+	}
+	return m.text("error")
+}
