@@ -1,0 +1,127 @@
+// Package mcpclient speaks MCP over Streamable HTTP with one server, for one
+// operation, inside one deadline. It knows both eras: the stateless one
+// (2026-07-28, one request) and the one before it (2025-03-26 to 2025-11-25,
+// a handshake first).
+//
+// The path of an operation, and the file of each step:
+//
+//	Open         no I/O                                          client.go
+//	Ready        dials; carries no credential                    conversation.go
+//	era          pinned, remembered, or asked for                era.go
+//	handshake    legacy servers                                  era.go
+//	CallTool     tools/call → Report                             conversation.go
+//	ListTools    tools/list, page by page → Report               tools.go
+//
+// Every leg goes the same way (leg.go):
+//
+//	budget left → connection ready → Gate.Credential → request (request.go)
+//	→ Gate.Sending, for tools/call → still fresh → first byte
+//	→ answer (reply.go, stream.go) → what it proves (outcome.go)
+//
+// What always holds:
+//
+//   - No leg leaves without a credential that was read for it, at most a
+//     second ago. No byte of tools/call leaves before Gate.Sending returned nil.
+//   - A request is sent once. The exceptions are in Conversation.request and
+//     Conversation.handshake, and both follow a refusal of the server.
+//   - A leg may take what is left of the context's deadline, exactly. A context
+//     without a deadline grants nothing.
+//   - An answer counts only if it is one JSON-RPC 2.0 object with our id, byte
+//     for byte, and exactly one of result and error. What is not understood is
+//     never a success and never "safe to repeat".
+//   - No redirect is followed, no URL of the server is fetched, no text of the
+//     server becomes an error or a leg. It leaves only as Report.Result, as a
+//     listed tool, and as the scope of a Challenge.
+//   - Nothing outlives the call: no goroutine, no session, no second request.
+//
+// Left out so far: mirrored arguments (Mcp-Param-*), answering a ping,
+// notifications/cancelled and DELETE at the end of a legacy session, resuming a
+// stream, tasks and input_required.
+package mcpclient
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"net"
+	"time"
+
+	"onbehalf.internal/broker/cache"
+	"onbehalf.internal/broker/egress"
+	"onbehalf.internal/broker/policy"
+)
+
+const (
+	rememberEra = 10 * time.Minute
+	rememberTLS = 24 * time.Hour // tickets die sooner; this is when an unused server's cache goes
+	maxServers  = 1024
+)
+
+// Config is what a Client needs from the world. Zero fields mean the real thing.
+type Config struct {
+	Name, Version string // what servers are told about us
+	Now           func() time.Time
+
+	// Dial replaces the network, and with it the gate on addresses. For tests.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// A Client opens conversations. It remembers which era a server is in and its
+// TLS sessions, and nothing that belongs to an operation. It is safe for
+// concurrent use.
+type Client struct {
+	conf     Config
+	eras     *cache.Cache[dialect]
+	sessions *cache.Cache[tls.ClientSessionCache]
+}
+
+// New returns a Client.
+func New(conf Config) *Client {
+	conf.Name = cmp.Or(conf.Name, "broker")
+	conf.Version = cmp.Or(conf.Version, "dev")
+	if conf.Now == nil {
+		conf.Now = time.Now
+	}
+	return &Client{
+		conf:     conf,
+		eras:     cache.New[dialect](maxServers, conf.Now),
+		sessions: cache.New[tls.ClientSessionCache](maxServers, conf.Now),
+	}
+}
+
+// Open returns a conversation with s that has not begun. It does no I/O.
+func (c *Client) Open(s *policy.Server) *Conversation {
+	return &Conversation{
+		client: c,
+		server: s,
+		line: egress.NewLine(egress.Host{
+			URL: s.URL, AllowCIDRs: s.AllowCIDRs, CA: s.CA, Sessions: c.sessionsOf(s), Dial: c.conf.Dial,
+		}),
+		ids: randomText(),
+	}
+}
+
+// sessionsOf returns the TLS sessions of s. A ticket says that the server knows
+// this process, not for whom it asks: the credential is in each request.
+func (c *Client) sessionsOf(s *policy.Server) tls.ClientSessionCache {
+	if found, ok := c.sessions.Get(serverKey(s)); ok {
+		return found
+	}
+	made := tls.NewLRUClientSessionCache(8)
+	c.sessions.Set(serverKey(s), made, rememberTLS)
+	return made
+}
+
+// serverKey changes with the address: what was found out about one does not
+// hold for another of the same name.
+func serverKey(s *policy.Server) string { return s.ID + " " + s.URL.String() }
+
+// randomText returns 22 characters. Ids that start with them collide with
+// nobody's, where a server keys its streams by the bare id.
+func randomText() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: crypto/rand
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}

@@ -1,0 +1,147 @@
+package mcpclient
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/strictjson"
+)
+
+// The methods we send. They name the legs, too.
+const (
+	methodDiscover    = "server/discover"
+	methodInitialize  = "initialize"
+	methodInitialized = "notifications/initialized"
+	methodList        = "tools/list"
+	methodCall        = "tools/call"
+)
+
+// maxCredential is far above any token that a server's header limit lets through.
+const maxCredential = 16 << 10
+
+// A message is one JSON-RPC message of ours, before it has an id.
+type message struct {
+	method       string
+	name         string // the tool, for Mcp-Name
+	params       params
+	notification bool // it has no id and no answer
+}
+
+// params are all parameters that we ever send.
+type params struct {
+	Name            string          `json:"name,omitempty"`
+	Arguments       strictjson.Raw  `json:"arguments,omitempty"`
+	Cursor          *string         `json:"cursor,omitempty"` // "" is a cursor
+	ProtocolVersion string          `json:"protocolVersion,omitempty"`
+	Capabilities    *struct{}       `json:"capabilities,omitempty"`
+	ClientInfo      *implementation `json:"clientInfo,omitempty"`
+	Meta            *meta           `json:"_meta,omitempty"`
+}
+
+type implementation struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+}
+
+// meta says with every request of the stateless era what the handshake said
+// once before. No capability is declared: a server may ask us for nothing.
+type meta struct {
+	Version      string         `json:"io.modelcontextprotocol/protocolVersion"`
+	Capabilities struct{}       `json:"io.modelcontextprotocol/clientCapabilities"`
+	Client       implementation `json:"io.modelcontextprotocol/clientInfo"`
+}
+
+// newRequest puts m and the credential into one POST and returns its id. Every
+// request has an id of its own, which a server has not seen from anybody.
+func (c *Conversation) newRequest(m message, cred Credential) (_ *http.Request, id string, _ error) {
+	if !m.notification {
+		c.count++
+		id = c.ids + "-" + strconv.Itoa(c.count)
+	}
+	req, err := http.NewRequest(http.MethodPost, c.server.URL.String(), c.encode(m, id))
+	if err != nil {
+		panic("broker: internal error: a server's URL makes no request")
+	}
+	c.setHeaders(req.Header, m)
+	return req, id, cred.put(req.Header)
+}
+
+func (c *Conversation) encode(m message, id string) *bytes.Buffer {
+	if c.speaks.era == policy.EraModern {
+		m.params.Meta = &meta{Version: c.speaks.version, Client: *c.client.implementation()}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // arguments go out as they came in
+	if err := e.Encode(struct {
+		JSONRPC string `json:"jsonrpc"`
+		ID      string `json:"id,omitempty"`
+		Method  string `json:"method"`
+		Params  params `json:"params"`
+	}{"2.0", id, m.method, m.params}); err != nil {
+		panic("broker: internal error: a message of ours is not JSON")
+	}
+	return &b
+}
+
+func (c *Conversation) setHeaders(h http.Header, m message) {
+	h.Set("Content-Type", "application/json") // bare: some servers answer 415 to a charset
+	h.Set("Accept", "application/json, text/event-stream")
+	h.Set("User-Agent", c.client.conf.Name+"/"+c.client.conf.Version)
+	if c.speaks.version != "" {
+		h.Set("Mcp-Protocol-Version", c.speaks.version)
+	}
+	if c.session != "" {
+		h.Set("Mcp-Session-Id", c.session)
+	}
+	if c.speaks.era == policy.EraModern {
+		h.Set("Mcp-Method", m.method)
+		if m.name != "" {
+			h.Set("Mcp-Name", headerValue(m.name))
+		}
+	}
+}
+
+func (c *Client) implementation() *implementation {
+	return &implementation{c.conf.Name, c.conf.Version}
+}
+
+// put writes the credential into h. It refuses one that is not one line of
+// visible characters, which could end the header and begin another, and a
+// header that the protocol uses.
+func (cred Credential) put(h http.Header) error {
+	value := cred.Value.Reveal()
+	switch {
+	case cred.Header == "" && value == "":
+		return nil
+	case cred.Header == "", h.Get(cred.Header) != "", len(value) > maxCredential, !visible(value):
+		return fault.New("mcpclient.put", fault.CredentialRejected, "")
+	case http.CanonicalHeaderKey(cred.Header) == "Authorization":
+		value = "Bearer " + value // RFC 6750 §2.1
+	}
+	h.Set(cred.Header, value)
+	return nil
+}
+
+// visible reports whether s is one or more of the characters 0x21 to 0x7E.
+func visible(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r > '~' })
+}
+
+// headerValue writes a name so that a header can carry it (2026-07-28, Streamable
+// HTTP, "Value Encoding"): as it is if it is visible ASCII with inner spaces, else in
+// base64. What begins like the encoded form is encoded as well.
+func headerValue(s string) string {
+	const begin, end = "=?base64?", "?="
+	plain := !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+	if plain && s == strings.TrimSpace(s) && !strings.HasPrefix(s, begin) {
+		return s
+	}
+	return begin + base64.StdEncoding.EncodeToString([]byte(s)) + end
+}
