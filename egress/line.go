@@ -33,8 +33,8 @@ type Line struct {
 func NewLine(h Host) *Line { return &Line{host: h} }
 
 // Ready makes sure that a live connection stands: dialled, TLS done. It
-// carries no credential. An exchange whose body was not read to its end has
-// spent its connection, and Ready dials a new one.
+// carries no credential. An exchange whose body has not come to its end by now
+// has spent its connection, and Ready dials a new one.
 //
 // Errors: budget_spent, caller_cancelled, host_refused, connect_failed,
 // tls_failed.

@@ -277,6 +277,47 @@ func TestKeepsTheConnection(t *testing.T) {
 	}
 }
 
+// An answer that was left before its body's end keeps the connection if the end
+// has arrived by the next exchange, and never waits for it.
+func TestLeave(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+	for _, tc := range []struct {
+		name, answer string
+		conns        int64
+	}{
+		{"its end is there", head + "5\r\nhello\r\n0\r\n\r\n", 1},
+		{"its end is not there", head + "5\r\nhello\r\n", 2},
+		{"more than a rest", head + "5\r\nhello\r\n20000\r\n" + strings.Repeat("x", 0x20000) + "\r\n0\r\n\r\n", 2},
+		{"more than the answer", head + "5\r\nhello\r\n0\r\n\r\nx", 2},
+		{"a malformed end", head + "5\r\nhello\r\nzz\r\n", 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := listen(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+				for take(r) {
+					io.WriteString(c, tc.answer)
+				}
+			})
+			l := lineTo(t, p.host)
+			for range 2 {
+				res, err := l.Do(t.Context(), post(p.host, "{}"), open)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.ReadFull(res.Body, make([]byte, 5)); err != nil {
+					t.Fatal(err)
+				}
+				l.Leave(res.Body)
+				if n, err := res.Body.Read(make([]byte, 1)); n != 0 || err == nil {
+					t.Errorf("after Leave: read %d bytes, %v", n, err)
+				}
+			}
+			if n := p.conns.Load(); n != tc.conns {
+				t.Errorf("%d connections, want %d", n, tc.conns)
+			}
+		})
+	}
+}
+
 // A body that is given up closes the connection at once: to a server of the
 // stateless era that is what cancels the call.
 func TestGivingUpIsSeen(t *testing.T) {

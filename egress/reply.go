@@ -8,7 +8,7 @@ import (
 )
 
 // A reply is the body of an answer on a [Line]. Read to its end it gives the
-// connection back; in any other case it closes it.
+// connection back; closed before, it closes it; see also [Line.Leave].
 type reply struct {
 	ctx  context.Context // of the exchange
 	line *Line
@@ -30,12 +30,28 @@ func (b *reply) Read(p []byte) (int, error) {
 	return n, b.err
 }
 
-// Close gives the rest of the body up. It never waits for it.
+var errClosedBody = fault.New("egress.Line.Do", fault.InternalError, "the body was closed before it was read")
+
+// Close gives the rest of the body up, and the connection with it: that is how
+// a peer sees that nobody waits any more. It never waits.
 func (b *reply) Close() error {
 	if b.err == nil {
-		b.end(fault.New("egress.Line.Do", fault.InternalError, "the body was closed before it was read"))
+		b.end(errClosedBody)
 	}
 	return nil
+}
+
+// Leave is for an answer whose last word is in hand, while its body has not
+// come to its end: a server that streams ends the body a moment later. Unlike
+// Close it keeps the connection, if the rest has arrived by the next exchange.
+// body is that of an answer of l's.
+func (l *Line) Leave(body io.ReadCloser) {
+	b, ok := body.(*reply)
+	if !ok || b.err != nil || !b.keep || !b.stop() {
+		body.Close()
+		return
+	}
+	b.wire.rest, b.err = b.body, errClosedBody
 }
 
 // end settles the exchange once.

@@ -25,8 +25,9 @@ type wire struct {
 	conn  net.Conn // plain, or TLS over it
 	r     *bufio.Reader
 
-	used bool // a request was begun on it
-	idle bool // no exchange is open on it
+	used bool      // a request was begun on it
+	idle bool      // no exchange is open on it
+	rest io.Reader // of an answer whose reader has gone; nil: none
 
 	headLeft int  // what the head being read may still take; -1 in a body
 	overflow bool // a head wanted more
@@ -84,6 +85,7 @@ func (c *wire) readHead(req *http.Request) (*http.Response, fault.Reason) {
 // that says something unasked, is gone. Where the connection cannot tell, it is
 // taken to live until its first use.
 func (c *wire) alive() bool {
+	c.finish()
 	if !c.idle || c.r.Buffered() > 0 {
 		return false
 	}
@@ -95,6 +97,21 @@ func (c *wire) alive() bool {
 	var b [1]byte
 	_, err := c.conn.Read(b[:]) // through TLS, which takes its own messages (session tickets) out
 	return errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// restLimit is what the rest of an answer may take to be worth its connection.
+const restLimit = 64 << 10
+
+// finish reads the rest of an answer as far as it has arrived. At its end the
+// connection is idle.
+func (c *wire) finish() {
+	if c.rest == nil || !probeable(c.plain.Conn) {
+		return
+	}
+	c.plain.noWait = true
+	n, err := io.Copy(io.Discard, io.LimitReader(c.rest, restLimit))
+	c.plain.noWait = false
+	c.rest, c.idle = nil, err == nil && n < restLimit
 }
 
 // expire ends every read and write, now and later.

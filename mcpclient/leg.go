@@ -60,6 +60,9 @@ func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	}
 	e := c.read(resp, m, id)
 	e.echoed = echoes(e.result, cred.Value) || e.rpc != nil && echoes(e.rpc.raw, cred.Value)
+	if e.failure == fault.None {
+		c.line.Leave(resp.Body)
+	}
 	return e
 }
 
