@@ -1,0 +1,7 @@
+//go:build !linux
+
+package realvault
+
+import "syscall"
+
+var dieWithParent = &syscall.SysProcAttr{}

@@ -1,0 +1,30 @@
+//go:build realvault
+
+package realvault_test
+
+import (
+	"net/http"
+	"testing"
+
+	"onbehalf.internal/broker/internal/realvault"
+)
+
+func TestStart(t *testing.T) {
+	v := realvault.Start(t)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.Addr+"/v1/auth/token/lookup-self", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", v.Token)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("the root token's lookup is answered %d", resp.StatusCode)
+	}
+	if n := v.Residue(t); n != 0 {
+		t.Errorf("a new Vault has %d cubbyhole entries", n)
+	}
+}
