@@ -1,0 +1,91 @@
+#!/bin/sh
+# Sets up a Vault for the broker: the KV engine at kv/ if nothing is there, the
+# policies "broker" and "broker-op", and the token role "broker-op".
+#
+#   VAULT_ADDR=https://vault.example.org:8200 VAULT_TOKEN=... sh setup.sh [-a FILE]
+#
+# With -a it also sets up AppRole "broker", prints its role_id, and writes a new
+# secret_id into FILE (mode 0600) unless FILE is there already. Running it again
+# changes nothing else. It needs curl; CURL_CA_BUNDLE names another CA.
+set -eu
+here=$(dirname "$0")
+
+fail() { echo "setup.sh: $*" >&2; exit 1; }
+
+secret_id_file=
+while getopts a: flag; do
+	case $flag in
+	a) secret_id_file=$OPTARG ;;
+	*) fail "usage: setup.sh [-a FILE]" ;;
+	esac
+done
+[ -n "${VAULT_ADDR:-}" ] || fail "VAULT_ADDR is not set"
+[ -n "${VAULT_TOKEN:-}" ] || fail "VAULT_TOKEN is not set"
+command -v curl >/dev/null || fail "curl is not installed"
+VAULT_ADDR=${VAULT_ADDR%/}
+
+# call METHOD PATH [BODY] leaves the answer in $status and $body. The token goes in
+# by standard input: arguments can be seen in the list of processes.
+call() {
+	answer=$(printf 'header = "X-Vault-Token: %s"\n' "$VAULT_TOKEN" |
+		curl -q -sS -K - -X "$1" ${3:+--data-binary} ${3:+"$3"} --max-time 30 -w '\n%{http_code}' "$VAULT_ADDR/v1/$2") ||
+		fail "$VAULT_ADDR does not answer"
+	status=$(printf '%s' "$answer" | tail -n 1)
+	body=$(printf '%s' "$answer" | sed '$d')
+}
+
+# must WHAT METHOD PATH [BODY] is a call that has to succeed.
+must() {
+	what=$1
+	shift
+	call "$@"
+	case $status in
+	200 | 204) ;;
+	403) fail "$what: Vault answered 403: VAULT_TOKEN may not do this" ;;
+	*) fail "$what: Vault answered $status" ;;
+	esac
+}
+
+# text FILE is the file as a JSON string.
+text() { sed 's/\\/\\\\/g; s/"/\\"/g' "$1" | awk '{ printf "%s\\n", $0 } BEGIN { printf "\"" } END { printf "\"" }'; }
+
+# field NAME is a field of $body that holds an id.
+field() { printf '%s' "$body" | sed -n 's/.*"'"$1"'" *: *"\([^"]*\)".*/\1/p'; }
+
+call GET sys/health
+case $status in
+200) ;;
+503) fail "Vault is sealed" ;;
+429 | 472 | 473) fail "this is a standby: use the address of the active node" ;;
+*) fail "$VAULT_ADDR is no Vault: it answered $status" ;;
+esac
+
+call GET sys/mounts/kv
+[ "$status" = 200 ] || must "mounting kv/" POST sys/mounts/kv '{"type":"kv","options":{"version":"2"}}'
+
+for name in broker broker-op; do
+	must "writing policy $name" PUT "sys/policies/acl/$name" "{\"policy\":$(text "$here/$name.hcl")}"
+done
+must "writing token role broker-op" POST auth/token/roles/broker-op "$(cat "$here/broker-op.json")"
+echo "policies broker and broker-op, token role broker-op: set"
+
+[ -n "$secret_id_file" ] || exit 0
+
+call GET sys/auth/approle
+[ "$status" = 200 ] || must "enabling approle" POST sys/auth/approle '{"type":"approle"}'
+must "writing AppRole broker" POST auth/approle/role/broker \
+	'{"token_policies":"broker","token_no_default_policy":true,"token_ttl":"1h","token_max_ttl":"24h"}'
+must "reading role_id" GET auth/approle/role/broker/role-id
+echo "role_id: $(field role_id)"
+
+if [ -s "$secret_id_file" ]; then
+	echo "secret_id: kept, $secret_id_file is there"
+	exit 0
+fi
+umask 077
+must "making a secret_id" POST auth/approle/role/broker/secret-id '{}'
+id=$(field secret_id)
+[ -n "$id" ] || fail "making a secret_id: the answer has none"
+printf '%s' "$id" >"$secret_id_file.new" && chmod 600 "$secret_id_file.new" && mv "$secret_id_file.new" "$secret_id_file" ||
+	fail "cannot write $secret_id_file"
+echo "secret_id: written to $secret_id_file"

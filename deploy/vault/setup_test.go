@@ -1,0 +1,118 @@
+// These tests run setup.sh. That its policies allow what the broker needs, and
+// nothing else, is tested by vault/vaulttest.
+
+package deployvault_test
+
+import (
+	"bytes"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"onbehalf.internal/broker/internal/devvault"
+)
+
+// setUp runs the script from another folder.
+func setUp(t *testing.T, address, token string, args ...string) (out string, ok bool) {
+	t.Helper()
+	script, err := filepath.Abs("setup.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", append([]string{script}, args...)...)
+	cmd.Dir = t.TempDir()
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "VAULT_ADDR=" + address, "VAULT_TOKEN=" + token}
+	b, err := cmd.CombinedOutput()
+	return string(b), err == nil
+}
+
+func TestSetUpOnDevvault(t *testing.T) {
+	dev := devvault.New(devvault.Options{})
+	url, err := dev.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	testSetUp(t, url, dev.RootToken())
+}
+
+func testSetUp(t *testing.T, address, token string) {
+	file := filepath.Join(t.TempDir(), "secret_id")
+	first, ok := setUp(t, address, token, "-a", file)
+	if !ok || !regexp.MustCompile(`(?m)^role_id: \S{8,}$`).MatchString(first) {
+		t.Fatalf("it says:\n%s", first)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode() != fs.FileMode(0o600) {
+		t.Errorf("the secret_id's file: %v, %v", info, err)
+	}
+	id, err := os.ReadFile(file)
+	if err != nil || len(bytes.TrimSpace(id)) < 8 || bytes.ContainsAny(id, " \n{\"") {
+		t.Errorf("the secret_id has %d bytes, %v", len(id), err)
+	}
+
+	again, ok := setUp(t, address, token, "-a", file)
+	if !ok || !strings.Contains(again, "secret_id: kept") {
+		t.Errorf("again it says:\n%s", again)
+	}
+	if kept, _ := os.ReadFile(file); !bytes.Equal(kept, id) {
+		t.Error("again it wrote another secret_id")
+	}
+	line := regexp.MustCompile(`(?m)^role_id: .*$`)
+	if line.FindString(first) != line.FindString(again) {
+		t.Error("again there is another role_id")
+	}
+	if plain, ok := setUp(t, address, token); !ok || strings.Contains(plain, "role_id") {
+		t.Errorf("without -a it says:\n%s", plain)
+	}
+	for _, out := range []string{first, again} {
+		if strings.Contains(out, string(id)) || strings.Contains(out, token) {
+			t.Error("a secret is in its output")
+		}
+	}
+	if _, err := os.Stat(file + ".new"); err == nil {
+		t.Error("a file is left over")
+	}
+}
+
+func TestSetUpSaysWhatIsWrong(t *testing.T) {
+	dev := devvault.New(devvault.Options{})
+	url, err := dev.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	powerless, _ := dev.Mint(devvault.NewToken{Policies: []string{"broker"}})
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+
+	for _, row := range []struct {
+		name           string
+		address, token string
+		args           []string
+		want           string
+	}{
+		{"no address", "", "token", nil, "setup.sh: VAULT_ADDR is not set\n"},
+		{"no token", url, "", nil, "setup.sh: VAULT_TOKEN is not set\n"},
+		{"nobody there", "http://127.0.0.1:1", "token", nil, "setup.sh: http://127.0.0.1:1 does not answer\n"},
+		{"not a Vault", other.URL, "token", nil, "setup.sh: " + other.URL + " is no Vault: it answered 404\n"},
+		{"a token without the right", url, powerless, nil, "setup.sh: mounting kv/: Vault answered 403: VAULT_TOKEN may not do this\n"},
+		{"a place that cannot be written", url, dev.RootToken(), []string{"-a", "/nowhere/secret_id"}, "setup.sh: cannot write /nowhere/secret_id\n"},
+		{"an unknown flag", url, dev.RootToken(), []string{"-x"}, "setup.sh: usage: setup.sh [-a FILE]\n"},
+	} {
+		out, ok := setUp(t, row.address, row.token, row.args...)
+		if ok || !strings.HasSuffix(out, row.want) {
+			t.Errorf("%s: ok %v, it says:\n%s\nwant at the end: %s", row.name, ok, out, row.want)
+		}
+	}
+	dev.Seal(true)
+	if out, ok := setUp(t, url, dev.RootToken()); ok || out != "setup.sh: Vault is sealed\n" {
+		t.Errorf("sealed: ok %v, it says:\n%s", ok, out)
+	}
+}

@@ -1,0 +1,191 @@
+package vault
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	"github.com/hashicorp/vault/api"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/secret"
+	"onbehalf.internal/broker/strictjson"
+)
+
+const maxAnswer = 1 << 20
+
+// An answer is what Vault said, whole.
+type answer struct {
+	status int
+	body   []byte
+}
+
+// answers is the transport under every call. It reads each answer whole and
+// lets only those of Vault through: whoever else answers (a proxy, a redirect)
+// must not be read as "stored", "gone" or "denied".
+//
+// It has no CloseIdleConnections on purpose: the library calls that after each
+// call without an answer, and all operations would have to dial anew.
+type answers struct{ next http.RoundTripper }
+
+func (t answers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if !ofVault(resp, body) {
+		return nil, foreign(resp.StatusCode)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	return resp, nil
+}
+
+// A foreign is the status of an answer that is not Vault's.
+type foreign int
+
+func (s foreign) Error() string { return fmt.Sprintf("not an answer of Vault: status %d", int(s)) }
+
+// ofVault reports whether Vault can have said this. All it says is a JSON
+// object, with "errors" or "data" where it refuses, or a 204 without a body.
+func ofVault(resp *http.Response, body []byte) bool {
+	switch {
+	case resp.StatusCode == http.StatusNoContent:
+		return len(body) == 0
+	case resp.StatusCode >= 300 && resp.StatusCode < 400 || len(body) > maxAnswer:
+		return false
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	members, ok := object(body)
+	if err != nil || media != "application/json" || !ok {
+		return false
+	}
+	_, refuses := members["errors"]
+	_, tells := members["data"]
+	return resp.StatusCode < 400 || refuses || tells
+}
+
+// plain sends one request with an epoch's token. The path is without /v1/.
+func (c *Client) plain(ctx context.Context, method, path string, token secret.Text, body []byte) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, c.address+"/v1/"+path, bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	req.Header.Set("X-Vault-Request", "true")
+	req.Header.Set("X-Vault-Token", token.Reveal())
+	if len(body) > 0 {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	read, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, read}, err
+}
+
+// library returns a client of the library that carries this token and takes
+// nothing from the environment: NewClient reads it whatever the config says.
+func (c *Client) library(token secret.Text) (*api.Client, error) {
+	client, err := api.NewClient(&api.Config{
+		Address:          c.address,
+		HttpClient:       c.http,
+		DisableRedirects: true,
+		// No retry, whatever happened: a token that was made may not be made again.
+		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return false, nil },
+	})
+	if err != nil {
+		return nil, fault.New("vault.New", fault.VaultNotReady, "a VAULT_ variable of the environment is malformed: unset it")
+	}
+	client.SetHeaders(http.Header{"X-Vault-Request": {"true"}}) // in place of those of the environment, the namespace among them
+	client.SetWrappingLookupFunc(func(string, string) string { return "" })
+	client.SetToken(token.Reveal())
+	return client, nil
+}
+
+// read and write send one request with a login's token. The library fails for
+// every status from 400 on and lets all others pass; only the status counts here.
+func read(ctx context.Context, client *api.Client, path string) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return whole(client.Logical().ReadRawWithContext(ctx, path))
+}
+
+func write(ctx context.Context, client *api.Client, path string, body map[string]string) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	data, err := json.Marshal(body)
+	if err != nil {
+		return answer{}, err
+	}
+	return whole(client.Logical().WriteRawWithContext(ctx, path, data))
+}
+
+func whole(resp *api.Response, err error) (answer, error) {
+	if resp == nil || resp.Response == nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, body}, err
+}
+
+// unanswered is the fault of a call that Vault did not answer. The text of err
+// stays here: it can hold a URL or what a proxy wrote.
+func unanswered(op string, err error) *fault.Error {
+	var status foreign
+	switch {
+	case errors.As(err, &status):
+		return fault.New(op, fault.VaultUnexpected, status.Error())
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.New(op, fault.VaultUnreachable, "no answer in time")
+	case errors.Is(err, context.Canceled):
+		return fault.New(op, fault.VaultUnreachable, "given up before the answer")
+	}
+	return fault.New(op, fault.VaultUnreachable, "no answer")
+}
+
+// unwanted is the fault of an answer of Vault that is not the right one.
+func unwanted(op string, a answer) *fault.Error {
+	reason, detail := fault.VaultUnexpected, fmt.Sprintf("Vault answered %d", a.status)
+	switch a.status {
+	case http.StatusForbidden:
+		reason = fault.VaultDenied
+	case http.StatusTooManyRequests:
+		reason = fault.VaultRateLimited
+	case http.StatusServiceUnavailable:
+		reason, detail = fault.VaultSealed, detail+": sealed or overloaded"
+	}
+	return fault.New(op, reason, detail)
+}
+
+// object returns the members of a JSON object, or of an object inside it.
+func object(body []byte, path ...string) (map[string]strictjson.Raw, bool) {
+	members, err := strictjson.Members(body)
+	if err != nil || len(path) == 0 {
+		return members, err == nil
+	}
+	return object(members[path[0]], path[1:]...)
+}
+
+// member reads one value. It fails for one that is not there, null, or of
+// another kind.
+func member[T string | bool | int64](members map[string]strictjson.Raw, name string) (value T, ok bool) {
+	var p *T
+	if json.Unmarshal(members[name], &p) != nil || p == nil {
+		return value, false
+	}
+	return *p, true
+}

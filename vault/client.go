@@ -1,0 +1,229 @@
+// Package vault is what the broker does with HashiCorp Vault: it logs in and
+// stays logged in, reads credentials, and holds each operation's exchanged token
+// where it cannot outlive us.
+//
+// A token is held in the cubbyhole of an epoch: a short-lived child token that
+// we mint every 30 seconds through a token role. Only the epoch can read its
+// cubbyhole, and Vault empties it when the epoch runs out, whatever became of us.
+//
+//	login ── mints ──> epoch ── POST, GET, DELETE ──> cubbyhole/op/<id>
+//	  └─ reads credentials       └─ revoked when replaced and idle
+//
+// What always holds:
+//
+//   - A hold is there only if Vault said 200 and gave back the value that we put;
+//     it is gone only if Vault said 204, 404 or 403, or its epoch is over.
+//     What is not understood is neither.
+//   - An answer counts only if it is Vault's: no redirect, JSON, at most 1 MiB,
+//     and an error in the form in which Vault writes errors.
+//   - A put is sent once. Drops and revocations are repeated until Vault has said
+//     that they are done.
+//   - Nothing in the environment changes what is sent, or where.
+//   - Nothing from outside becomes a path: the last segment of a hold's is ours, the
+//     rest comes from checked configuration.
+//   - No text of Vault or of a library is in an error or a log line.
+//
+// What the login token does goes through the client library, one library client
+// for each login, so that no token is ever changed under a running call. What an epoch
+// does (put, read, drop, revoke) is a plain request over the same transport:
+// the library would need a copy of itself for each token, and is slower.
+//
+// This package does not decide who may use a credential, keeps no token between
+// two reads, and knows nothing of operations. Mounts of more than one path
+// segment, namespaces and sockets are not supported.
+package vault
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"sync"
+	"time"
+
+	"onbehalf.internal/broker/egress"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/secret"
+)
+
+// Config is what a Client needs from the world.
+type Config struct {
+	Address  string         // http or https, host and port, no path
+	CA       *x509.CertPool // nil: the system's
+	Auth     policy.VaultAuth
+	Role     string                      // the token role that mints epochs
+	Token    secret.Text                 // auth method "token"
+	SecretID func() (secret.Text, error) // auth method "approle": called at each login
+
+	Now       func() time.Time  // nil: time.Now
+	Log       *slog.Logger      // nil: none
+	Transport http.RoundTripper // nil: egress, to the address alone
+}
+
+const (
+	epochLife = 75 * time.Second // what a hold may need: see rotation
+	rotation  = 30 * time.Second // of an epoch with a full life; a shorter one is replaced sooner
+	skew      = 2 * time.Second  // an epoch with less to live takes no new hold
+	slack     = time.Second      // Vault has destroyed what ran out this long ago
+	patience  = 5 * time.Second  // for one answer, if the caller's context allows as much
+	idle      = 64               // connections kept for as many operations at a time
+)
+
+// A Client talks to one Vault. It is safe for concurrent use. [Client.Run] must
+// be running for it to become and stay ready.
+type Client struct {
+	address string
+	auth    policy.VaultAuth
+	role    string
+	token   secret.Text
+	secret  func() (secret.Text, error)
+	now     func() time.Time
+	log     *slog.Logger
+	http    *http.Client
+	release func() // closes idle connections
+
+	wake      chan struct{} // holds one: Run has something to do
+	loggingIn chan struct{} // holds one: a login is under way
+
+	mu      sync.Mutex // guards all below; never held across I/O
+	login   *login     // nil: none yet
+	epochs  []*epoch   // oldest first; new holds go to the last
+	pending map[*Hold]time.Time
+	mounts  map[string]int
+	trouble *fault.Error  // why there is no login or epoch, if Run knows
+	changed chan struct{} // closed and replaced when readiness may have changed
+}
+
+// A name may stand in a path of ours.
+var name = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,127}$`)
+
+// New checks c and returns a Client that has not spoken to Vault yet. The error
+// is a *fault.Error that says what to mend.
+func New(c Config) (*Client, error) {
+	address, err := c.check()
+	if err != nil {
+		return nil, err
+	}
+	v := &Client{
+		address: address.Scheme + "://" + address.Host,
+		auth:    c.Auth, role: c.Role, token: c.Token, secret: c.SecretID,
+		now: c.Now, log: c.Log,
+		wake: make(chan struct{}, 1), loggingIn: make(chan struct{}, 1), changed: make(chan struct{}),
+		pending: map[*Hold]time.Time{}, mounts: map[string]int{},
+	}
+	if v.now == nil {
+		v.now = time.Now
+	}
+	if v.log == nil {
+		v.log = slog.New(slog.DiscardHandler)
+	}
+	client := &http.Client{Transport: c.Transport}
+	if c.Transport == nil {
+		client = egress.NewClient(egress.Host{URL: address, AnyAddress: true, CA: c.CA}, idle)
+	}
+	v.release = client.CloseIdleConnections
+	v.http = &http.Client{Transport: answers{client.Transport}}
+	if v.auth.Mount == "" {
+		v.auth.Mount = "approle"
+	}
+	return v, nil
+}
+
+func (c Config) check() (*url.URL, error) {
+	refuse := func(format string, args ...any) (*url.URL, error) {
+		return nil, fault.New("vault.New", fault.VaultNotReady, fmt.Sprintf(format, args...))
+	}
+	u, err := url.Parse(c.Address)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil:
+		return refuse("the address must be http or https, a host and a port")
+	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return refuse("the address must not have a path or a query")
+	case !name.MatchString(c.Role):
+		return refuse("%q is no name of a token role", c.Role)
+	case c.Auth.Mount != "" && !name.MatchString(c.Auth.Mount):
+		return refuse("%q is no name of an auth mount", c.Auth.Mount)
+	}
+	switch c.Auth.Method {
+	case "token":
+		if c.Token.IsZero() {
+			return refuse("the auth method is token, and VAULT_TOKEN is empty")
+		}
+	case "approle":
+		if c.Auth.RoleID == "" || c.SecretID == nil {
+			return refuse("the auth method is approle, and role_id or secret_id is missing")
+		}
+	default:
+		return refuse("%q is no auth method that is supported: token, approle", c.Auth.Method)
+	}
+	return u, nil
+}
+
+// Ready returns nil when new operations can be held for as long as they may
+// need: a login and an epoch stand, and both live long enough. Otherwise the
+// error is vault_not_ready and says what is missing and what to do.
+func (c *Client) Ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	refuse := func(format string, args ...any) error {
+		return fault.New("vault.Ready", fault.VaultNotReady, fmt.Sprintf(format, args...))
+	}
+	now := c.now()
+	switch {
+	case c.login == nil || c.login.over(now):
+		return refuse("no login%s", c.becauseLocked())
+	case c.login.left(now) < epochLife:
+		return refuse("the login token lives %.0fs, %.0fs are needed: let it be renewed, or raise its ttl",
+			c.login.left(now).Seconds(), epochLife.Seconds())
+	case len(c.epochs) > 0 && c.epochs[len(c.epochs)-1].life < epochLife:
+		return refuse("the minted epoch lives %.0fs, %.0fs are needed: set token_explicit_max_ttl on role %s",
+			c.epochs[len(c.epochs)-1].life.Seconds(), epochLife.Seconds(), c.role)
+	case c.newestLocked() == nil:
+		return refuse("no live epoch%s", c.becauseLocked())
+	}
+	return nil
+}
+
+func (c *Client) becauseLocked() string {
+	if c.trouble == nil {
+		return " yet"
+	}
+	return ": " + c.trouble.Error()
+}
+
+// WaitReady waits until [Client.Ready] returns nil. When ctx ends first, the
+// error is the last one of Ready.
+func (c *Client) WaitReady(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		changed := c.changed
+		c.mu.Unlock()
+		err := c.Ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// announceLocked tells those who wait that readiness may have changed.
+func (c *Client) announceLocked() {
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// rouse makes Run look again.
+func (c *Client) rouse() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}

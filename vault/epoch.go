@@ -1,0 +1,167 @@
+package vault
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/secret"
+)
+
+// An epoch is a short-lived child of a login. Its cubbyhole keeps the holds of
+// the operations that began while it was the newest.
+type epoch struct {
+	token    secret.Text
+	accessor string
+	login    *login
+	life     time.Duration
+	born     time.Time // before the request that minted it
+	ends     time.Time
+
+	// Guarded by Client.mu.
+	holds int  // operations that have not asked for their drop yet
+	dead  bool // Vault denied something to it: no new holds
+}
+
+// newestLocked returns the epoch for new holds, nil if there is none.
+func (c *Client) newestLocked() *epoch {
+	if len(c.epochs) == 0 {
+		return nil
+	}
+	e := c.epochs[len(c.epochs)-1]
+	if e.dead || !c.now().Before(e.ends.Add(-skew)) {
+		return nil
+	}
+	return e
+}
+
+// turnLocked is when e is to be replaced: at once if it is dead or its login is not
+// ours any more, but never sooner than a second after it was minted.
+func (c *Client) turnLocked(e *epoch) time.Time {
+	if e.dead || e.login != c.login {
+		return e.born.Add(time.Second)
+	}
+	return e.born.Add(max(time.Second, min(rotation, e.life*2/5)))
+}
+
+// keepEpoch mints an epoch if one is due.
+func (c *Client) keepEpoch(ctx context.Context) error {
+	c.mu.Lock()
+	l := c.login
+	due := len(c.epochs) == 0 || !c.now().Before(c.turnLocked(c.epochs[len(c.epochs)-1]))
+	c.mu.Unlock()
+	if !due {
+		return nil
+	}
+	e, err := c.mint(ctx, l)
+	if fault.ReasonOf(err) == fault.VaultDenied {
+		next, lost := c.replace(ctx, l)
+		switch {
+		case lost != nil:
+			return lost
+		case next != l:
+			e, err = c.mint(ctx, next)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.epochs = append(c.epochs, e)
+	c.announceLocked()
+	c.mu.Unlock()
+	c.log.Debug("vault epoch minted", "accessor", e.accessor, "life", e.life)
+	return nil
+}
+
+// mint makes an epoch. The role caps its life on Vault's side; we ask for the
+// same, so that a role without a cap does not make a crash leave more behind.
+// If the answer is lost, so is the token, and Vault ends it within its life.
+func (c *Client) mint(ctx context.Context, l *login) (*epoch, error) {
+	const op = "vault.mint"
+	born := c.now()
+	a, err := write(ctx, l.client, "auth/token/create/"+c.role, map[string]string{"explicit_max_ttl": fmt.Sprintf("%.0fs", epochLife.Seconds())})
+	switch {
+	case err != nil:
+		return nil, unanswered(op, err)
+	case a.status == http.StatusBadRequest:
+		return nil, fault.New(op, fault.VaultUnexpected, "Vault answered 400: is there a token role "+c.role+"?")
+	case a.status != http.StatusOK:
+		return nil, unwanted(op, a)
+	}
+	t, ok := issued(a)
+	if !ok || t.value.IsZero() || t.accessor == "" || t.life <= 0 || t.life > epochLife {
+		return nil, fault.New(op, fault.VaultUnexpected, "an epoch without a token, an accessor or an end within 75s")
+	}
+	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born, ends: born.Add(t.life)}, nil
+}
+
+// died notes that Vault denied something to e. Run replaces it.
+func (c *Client) died(e *epoch) {
+	c.mu.Lock()
+	e.dead = true
+	c.announceLocked()
+	c.mu.Unlock()
+	c.rouse()
+}
+
+// retire revokes the epochs that were replaced and have no operation any more,
+// and forgets those that have ended. Revoking sweeps what a failed drop left.
+func (c *Client) retire(ctx context.Context) error {
+	for {
+		e, ended := c.idleEpoch()
+		if e == nil {
+			return nil
+		}
+		if !ended {
+			if err := c.revoke(ctx, e); err != nil {
+				return err
+			}
+		}
+		c.forget(e)
+	}
+}
+
+// idleEpoch finds an epoch that nobody needs any more.
+func (c *Client) idleEpoch() (e *epoch, ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	for i, e := range c.epochs {
+		ended := !now.Before(e.ends.Add(slack))
+		replaced := i < len(c.epochs)-1
+		if ended || replaced && e.holds == 0 {
+			return e, ended
+		}
+	}
+	return nil, false
+}
+
+// revoke ends e and all that its cubbyhole holds. A 403 says that it is dead.
+func (c *Client) revoke(ctx context.Context, e *epoch) error {
+	const op = "vault.revoke"
+	a, err := c.plain(ctx, http.MethodPost, "auth/token/revoke-self", e.token, nil)
+	switch {
+	case err != nil:
+		return unanswered(op, err)
+	case a.status != http.StatusNoContent && a.status != http.StatusForbidden:
+		return unwanted(op, a)
+	}
+	return nil
+}
+
+// forget removes e. What was still to be dropped in it is gone with it.
+func (c *Client) forget(e *epoch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epochs = slices.DeleteFunc(c.epochs, func(x *epoch) bool { return x == e })
+	for h := range c.pending {
+		if h.epoch == e {
+			c.goneLocked(h)
+		}
+	}
+	c.announceLocked()
+}

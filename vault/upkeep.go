@@ -1,0 +1,123 @@
+package vault
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"onbehalf.internal/broker/fault"
+)
+
+const (
+	maxWait  = 10 * time.Second // between two attempts while Vault is away
+	farewell = 2 * time.Second  // for revoking what is ours at the end
+)
+
+// Run keeps the Client ready until ctx ends: it logs in, renews, mints and
+// rotates epochs, retires the old ones and drops what is pending. It recovers
+// by itself when Vault was away. At the end it revokes its epochs and, where
+// it made it, its login token. It always returns nil, within two seconds of
+// ctx's end. Call it once.
+func (c *Client) Run(ctx context.Context) error {
+	defer c.leave()
+	for failures := 0; ctx.Err() == nil; {
+		wake := c.wake
+		if c.tend(ctx) {
+			failures = 0
+		} else {
+			failures++
+			wake = nil // whoever rouses us does not shorten a back-off
+		}
+		timer := time.NewTimer(c.pause(failures))
+		select {
+		case <-timer.C:
+		case <-wake:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+	return nil
+}
+
+// tend does all that is due and reports whether all of it worked.
+func (c *Client) tend(ctx context.Context) bool {
+	err := c.keepLogin(ctx)
+	if err == nil {
+		err = c.keepEpoch(ctx)
+	}
+	c.note(err)
+	retired, swept := c.retire(ctx), c.sweep(ctx)
+	for _, err := range []error{err, retired, swept} {
+		if err != nil && ctx.Err() == nil {
+			c.log.Warn("vault upkeep", "error", err)
+		}
+	}
+	return err == nil && retired == nil && swept == nil
+}
+
+// note keeps why the login or the epoch is not what it should be, for Ready.
+func (c *Client) note(err error) {
+	known, _ := err.(*fault.Error)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.trouble != known {
+		c.trouble = known
+		c.announceLocked()
+	}
+}
+
+// pause is how long nothing is due. After failures it is a back-off: a second, and
+// up to twice as much more each time, at random, so that brokers do not come
+// back to a restarted Vault all at once.
+func (c *Client) pause(failures int) time.Duration {
+	if failures > 0 {
+		most := min(maxWait-time.Second, time.Second<<min(failures-1, 8))
+		return time.Second + rand.N(most)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now()
+	next := now.Add(rotation)
+	sooner := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	sooner(c.login.renewAt)
+	for i, e := range c.epochs {
+		sooner(e.ends.Add(slack))
+		if i == len(c.epochs)-1 {
+			sooner(c.turnLocked(e))
+		}
+	}
+	for _, due := range c.pending {
+		sooner(due)
+	}
+	return next.Sub(now)
+}
+
+// leave gives back what is ours. Vault would end it all by itself, later.
+func (c *Client) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), farewell)
+	defer cancel()
+	c.mu.Lock()
+	l, epochs := c.login, c.epochs
+	c.login, c.epochs = nil, nil
+	c.announceLocked()
+	c.mu.Unlock()
+	for _, e := range epochs {
+		if err := c.revoke(ctx, e); err != nil {
+			c.log.Warn("vault epoch not revoked", "accessor", e.accessor, "error", err)
+			continue
+		}
+		c.forget(e)
+	}
+	if l != nil && l.ours {
+		a, err := write(ctx, l.client, "auth/token/revoke-self", map[string]string{})
+		if err != nil || a.status != http.StatusNoContent {
+			c.log.Warn("vault login not revoked")
+		}
+	}
+	c.release()
+}
