@@ -1,0 +1,156 @@
+// Package session holds one operation's credentials: it opens them, hands one
+// out before each leg after checking, and closes them.
+//
+// There are three kinds, and no way from one to another:
+//
+//	execution   a tool call of an actor: subject credential → exchange → hold
+//	discovery   an import or a probe: the server's discovery credential
+//	static      a tool call at a `legacy` server: the server's own credential, or none
+//
+// What always holds:
+//
+//   - Before every leg, also before the session's own, the newest snapshot is
+//     asked whether the decision still stands.
+//   - The check is the fetch: a leg gets its token from Vault, read after the
+//     previous leg ended. Between legs a Session holds no token.
+//   - An exchanged token is put under a hold at once and never used by another
+//     session. Close drops the hold, on a context of its own.
+//   - A discovery credential can never authenticate a tool call, nor an
+//     execution credential anything but the decision's own server.
+//
+// This package does not renew: a token that ran out ends the operation.
+package session
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/exchange"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/mcpclient"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/secret"
+	"onbehalf.internal/broker/vault"
+)
+
+const (
+	// skew is how much longer than the start of its leg a token has to live.
+	skew = 2 * time.Second
+	// closeBudget bounds the drop of a hold; after it the drop is pending.
+	closeBudget = 5 * time.Second
+)
+
+// A Session is one operation's credentials. Token calls do not overlap.
+type Session struct {
+	m      *Manager
+	d      policy.Decision
+	source func(context.Context) (secret.Text, error) // reads the leg's credential; nil: anonymous
+	issued exchange.Issued                            // without its token, which is under the hold
+	token  audit.Digest                               // of the exchanged token
+	hold   *vault.Hold
+	put    bool // a token was sent to Vault, so it may be there
+
+	mu     sync.Mutex // guards the fields below
+	legs   []audit.Leg
+	closed bool
+}
+
+// Token checks, in this order: the session is open, there is budget left, the
+// newest snapshot still allows d, the token will outlive the start of the leg,
+// the hold is there and unchanged. It is the [mcpclient.Gate]'s Credential.
+func (s *Session) Token(ctx context.Context, leg string) (mcpclient.Credential, error) {
+	const op = "session.Token"
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return mcpclient.Credential{}, fault.New(op, fault.SessionClosed, "")
+	}
+	if leg == "tools/call" && s.d.Discovery() {
+		return mcpclient.Credential{}, fault.New(op, fault.SessionClosed, "a discovery credential never authenticates a tool call")
+	}
+	if err := s.m.stands(ctx, s.d); err != nil {
+		return mcpclient.Credential{}, err
+	}
+	readAt := s.m.Now()
+	if s.hold != nil && !s.issued.Expires.After(readAt.Add(skew)) {
+		return mcpclient.Credential{}, fault.New(op, fault.LifetimeTooShort, "the exchanged token ran out before this leg")
+	}
+	if s.source == nil {
+		return mcpclient.Credential{ReadAt: readAt}, nil
+	}
+	token, err := s.source(ctx)
+	if err != nil {
+		return mcpclient.Credential{}, err
+	}
+	return mcpclient.Credential{Header: s.header(), Value: token, ReadAt: readAt}, nil
+}
+
+func (s *Session) header() string {
+	if auth := s.d.Server().Auth; auth.Placement == "header" && !s.d.Discovery() {
+		return auth.Header
+	}
+	return "Authorization"
+}
+
+// Close drops the hold, if there is one, and says what became of it: "" (there
+// was none), "dropped" or "pending". It runs on a context of its own and is
+// idempotent; after it no token is handed out.
+func (s *Session) Close(ctx context.Context) string {
+	s.mu.Lock()
+	first := !s.closed
+	s.closed = true
+	s.mu.Unlock()
+	switch {
+	case !s.put || !first:
+		return ""
+	case s.hold == nil: // the put failed; what it may have left is package vault's to drop
+		return "pending"
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBudget)
+	defer cancel()
+	err := s.leg(ctx, "drop", func(ctx context.Context) error { return s.hold.Drop(ctx) })
+	if err != nil {
+		return "pending"
+	}
+	return "dropped"
+}
+
+// Holds reports whether a token of this session may be in Vault.
+func (s *Session) Holds() bool { return s.put }
+
+// Legs returns the session's own legs so far.
+func (s *Session) Legs() []audit.Leg {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]audit.Leg(nil), s.legs...)
+}
+
+// Describe fills in what an audit record says of the credential: the epoch
+// whose revocation stops this session, the token's fingerprint, the scopes as
+// they were granted.
+func (s *Session) Describe(r *audit.Record) {
+	if s.issued.Scopes != nil {
+		r.Token, r.Scopes = s.token, s.issued.Scopes
+	}
+	if s.hold != nil {
+		r.Epoch = s.hold.Epoch()
+	}
+}
+
+// leg runs one of the session's own legs and notes how long it took.
+func (s *Session) leg(ctx context.Context, name string, run func(context.Context) error) error {
+	began := s.m.Now()
+	deadline, _ := ctx.Deadline()
+	err := run(ctx)
+	l := audit.Leg{Name: name, Budget: deadline.Sub(began), Took: s.m.Now().Sub(began)}
+	if err != nil {
+		l.Reason = fault.ReasonOf(err)
+	}
+	s.mu.Lock()
+	s.legs = append(s.legs, l)
+	s.mu.Unlock()
+	return err
+}
