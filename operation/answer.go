@@ -1,0 +1,150 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
+	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/policy"
+)
+
+// An Answer is an operation as its caller may see it.
+type Answer struct {
+	ledger.Operation
+	Replayed bool         // this request did not begin it
+	Withheld fault.Reason // why there is no Result though there is one; None otherwise
+	Volatile bool         // the outcome is not on disk
+}
+
+// replay answers a repeat with the job that exists.
+func (r *Runner) replay(ctx context.Context, ask sealed, job ledger.Operation) (Answer, error) {
+	if job.Fingerprint != ask.fingerprint {
+		return Answer{}, fault.New("operation.replay", fault.RequestKeyConflict, "request_key was used for another server, tool or arguments: use a new key for a new request")
+	}
+	answer, err := Answer{Operation: job}, error(nil)
+	switch w := r.carried(job.ID); {
+	case w != nil:
+		answer, err = r.wait(ctx, w, job, ask.Wait)
+	case job.Outcome.State.Open(): // it ended since it was read
+		answer, err = r.read(ctx, job)
+	}
+	answer.Replayed = true
+	return r.show(ask.question(), answer), err
+}
+
+// carried returns the attempt of this operation that is being carried, or nil.
+func (r *Runner) carried(id string) *work {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running[id]
+}
+
+// read returns the operation as it is in the ledger now, also to a caller whose
+// wait is over.
+func (r *Runner) read(ctx context.Context, job ledger.Operation) (Answer, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishBudget)
+	defer cancel()
+	job, err := r.ledger.Get(ctx, job.Caller, job.Actor, job.ID)
+	return Answer{Operation: job}, err
+}
+
+// wait waits for the end of w's attempt, at most that long, or for ctx.
+func (r *Runner) wait(ctx context.Context, w *work, job ledger.Operation, atMost time.Duration) (Answer, error) {
+	timer := time.NewTimer(atMost)
+	defer timer.Stop()
+	select {
+	case <-w.ended:
+		if w.answer.ID != "" {
+			return w.answer, nil
+		}
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return r.read(ctx, job) // still going on, or abandoned before it began
+}
+
+// notBegun answers a request whose Begin was refused, or that found the
+// operation begun by another request.
+func (r *Runner) notBegun(ctx context.Context, ask sealed, job ledger.Operation, err error) (Answer, error) {
+	if err != nil && !errors.Is(err, errRunning) {
+		return Answer{}, err
+	}
+	return r.replay(ctx, ask, job)
+}
+
+// deny records a refusal. Where the key is known, its operation is told all
+// the same: what happened, happened.
+func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, refusal error) (Answer, error) {
+	rec := audit.Record{
+		Kind: audit.Denial, Time: r.now(), Caller: ask.Caller.ID(), Actor: ask.Actor.String(),
+		Server: ask.Server, Tool: ask.Tool, Snapshot: r.policy.Current().Hash, Reason: fault.ReasonOf(refusal),
+	}
+	if err := r.ledger.Deny(ctx, rec); err != nil {
+		return Answer{}, err
+	}
+	if job.ID != "" {
+		return r.replay(ctx, ask, job)
+	}
+	return Answer{}, refusal
+}
+
+// show withholds the result where the grant no longer stands.
+func (r *Runner) show(q policy.Question, a Answer) Answer {
+	if a.Result == nil {
+		return a
+	}
+	if _, err := r.policy.Current().Decide(q, r.now()); err != nil {
+		a.Result, a.Withheld = nil, fault.GrantRevoked
+	}
+	return a
+}
+
+// Get returns the operation with this id if caller ran it for actor; otherwise
+// it does not exist.
+func (r *Runner) Get(ctx context.Context, caller identity.Caller, actor identity.Actor, id string) (Answer, error) {
+	job, err := r.ledger.Get(ctx, caller.ID(), actor.String(), id)
+	if err != nil {
+		return Answer{}, err
+	}
+	return r.look(caller, actor, job), nil
+}
+
+// GetByKey is Get for the caller's own key.
+func (r *Runner) GetByKey(ctx context.Context, caller identity.Caller, actor identity.Actor, key string) (Answer, error) {
+	job, known, err := r.ledger.Find(ctx, caller.ID(), actor.String(), key)
+	if err == nil && !known {
+		err = fault.New("operation.GetByKey", fault.OperationNotFound, "")
+	}
+	if err != nil {
+		return Answer{}, err
+	}
+	return r.look(caller, actor, job), nil
+}
+
+func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.Operation) Answer {
+	answer := Answer{Operation: job}
+	if w := r.carried(job.ID); w != nil {
+		select {
+		case <-w.ended:
+			answer = w.answer
+		default:
+		}
+	}
+	return r.show(policy.Question{Caller: caller, Actor: actor, Server: job.Server, Tool: job.Tool}, answer)
+}
+
+// List returns what caller did for actor since then, newest first, without
+// results.
+func (r *Runner) List(ctx context.Context, caller identity.Caller, actor identity.Actor, since time.Time, limit int) ([]ledger.Operation, error) {
+	return r.ledger.List(ctx, caller.ID(), actor.String(), since, limit)
+}
+
+// Open returns caller's open operations over all its actors, without results:
+// for a gateway that crashed.
+func (r *Runner) Open(ctx context.Context, caller identity.Caller) ([]ledger.Operation, error) {
+	return r.ledger.Open(ctx, caller.ID())
+}

@@ -1,0 +1,104 @@
+// Package operation runs one delegated operation. [Runner.Run] is the path:
+//
+//	1  ledger     known request key? → the job that exists
+//	2  policy     Decide: grant, server, tool, reason
+//	3  ledger     Begin: operation and decision, one commit
+//	4  session    Open: subject credential → exchange → hold
+//	5  mcpclient  the legs, each after its checks; tools/call after Sending, one commit
+//	6  ledger     Finish: outcome, one commit      ┐ side by side
+//	7  session    Close: drop the hold             ┘
+//
+// Each step may stop the operation; none may be skipped.
+//
+// What always holds:
+//
+//   - No leg leaves before step 3 is on disk, and no byte of tools/call before
+//     "sending" is. tools/call leaves at most once per attempt.
+//   - Steps 4 to 7 run in the operation's own goroutine on a context of their
+//     own: a caller that hangs up ends its wait, not the operation.
+//   - The deadline counts from the receipt of the request and covers steps 2
+//     to 5. Finish and Close have small budgets of their own.
+//   - Once begun, an operation ends in the ledger, also after a panic.
+//   - A result is handed out only while the actor's grant stands.
+//
+// TestEveryStepBroken breaks the path at every step, before and after it took
+// effect, and looks at what is left.
+package operation
+
+import (
+	"context"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
+	"onbehalf.internal/broker/mcpclient"
+	"onbehalf.internal/broker/strictjson"
+)
+
+// A Request asks for one tool call. Only identity makes its Caller and Actor.
+type Request struct {
+	Caller     identity.Caller
+	Actor      identity.Actor
+	Server     string
+	Tool       string         // the server's own name for it
+	Arguments  strictjson.Raw // an object
+	RequestKey string
+	RunID      string
+	Timeout    time.Duration // may only shorten; 0: what policy says
+	Wait       time.Duration // how long this request waits for the end; 0: not at all
+	Received   time.Time     // the deadline counts from here
+}
+
+// Run does req once and waits for its end, for req.Wait or for ctx. An error means that
+// this request began nothing; what has begun is always an Answer.
+func (r *Runner) Run(ctx context.Context, req Request) (Answer, error) {
+	ask, err := seal(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	job, known, err := r.ledger.Find(ctx, req.Caller.ID(), req.Actor.String(), req.RequestKey) // 1
+	if err != nil {
+		return Answer{}, err
+	}
+	if known && !ask.mayRepeat(job) {
+		return r.replay(ctx, ask, job)
+	}
+	decision, err := r.policy.Current().Decide(ask.question(), r.now()) // 2
+	if err != nil {
+		return r.deny(ctx, ask, job, err)
+	}
+	w, err := r.admit(ctx, ask, decision, job.ID)
+	if err != nil {
+		return r.notBegun(ctx, ask, job, err)
+	}
+	job, begun, err := r.ledger.Begin(ctx, w.op, w.record(audit.Decision, r.now())) // 3
+	if err != nil || !begun {
+		r.abandon(w)
+		return r.notBegun(ctx, ask, job, err)
+	}
+	w.op = job
+	go r.carry(w)
+	return r.wait(ctx, w, job, req.Wait)
+}
+
+// carry takes a begun operation to its end.
+func (r *Runner) carry(w *work) {
+	outcome, result := w.protect(func() (fault.Outcome, strictjson.Raw) {
+		var err error
+		if w.session, err = r.sessions.Open(w.ctx, w.decision); err != nil { // 4
+			return fault.NotSentBecause(fault.ReasonOf(err)), nil
+		}
+		report := w.conversation.CallTool(w.ctx, w.call, mcpclient.Gate{ // 5
+			Credential: w.session.Token,
+			Sending:    func(ctx context.Context) error { return r.sending(ctx, w) },
+		})
+		w.legs = report.Legs
+		return report.Outcome, report.Result
+	})
+	closing := w.close()                       // 7, beside 6
+	answer := r.finish(w, outcome, result)     // 6
+	r.end(w, answer, closing.within(dropWait)) // the answer waits for both
+	r.recordDrop(w, closing.whole())
+	r.release(w)
+}

@@ -1,0 +1,192 @@
+package operation
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/mcpclient"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/session"
+	"onbehalf.internal/broker/strictjson"
+)
+
+const (
+	// dropWait is how long an answer waits for the hold to be dropped; after it
+	// the answer says "pending" and the drop goes on.
+	dropWait = 250 * time.Millisecond
+	// finishBudget bounds the commits that end an operation.
+	finishBudget = 10 * time.Second
+	// maxOpen is how many operations may be open at once.
+	maxOpen = 2048
+)
+
+// errRunning: this attempt is being carried already; the request is a repeat.
+var errRunning = errors.New("the operation is running")
+
+// Config is what a Runner works with; every field is needed but Ended.
+type Config struct {
+	Ledger   *ledger.Ledger
+	Policy   *policy.Holder
+	Sessions *session.Manager
+	MCP      *mcpclient.Client
+	Now      func() time.Time
+	Log      *slog.Logger
+	Ended    func(Answer) // called once for each operation that ended; nil: nobody listens
+}
+
+// A Runner runs operations.
+type Runner struct {
+	ledger   *ledger.Ledger
+	policy   *policy.Holder
+	sessions *session.Manager
+	mcp      *mcpclient.Client
+	now      func() time.Time
+	log      *slog.Logger
+	ended    func(Answer)
+
+	mu       sync.Mutex       // guards the fields below; never held across I/O
+	running  map[string]*work // :: operation id → the attempt that is being carried
+	draining bool
+	idle     sync.WaitGroup
+}
+
+// New returns a Runner.
+func New(c Config) *Runner {
+	if c.Ended == nil {
+		c.Ended = func(Answer) {}
+	}
+	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, now: c.Now, log: c.Log, ended: c.Ended,
+		running: map[string]*work{}}
+}
+
+// admit makes room for an attempt and starts to dial: a connection carries no
+// credential, so it may stand before the decision is on disk. id is the
+// operation that is tried again, or "" for a new one.
+func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id string) (*work, error) {
+	const op = "operation.admit"
+	if id == "" {
+		id = strings.ToLower(rand.Text())
+	}
+	w := newWork(ctx, ask, d, id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var err error
+	switch {
+	case !r.running[id].over():
+		err = errRunning
+	case r.draining:
+		err = fault.New(op, fault.Draining, "the broker is stopping; ask another one")
+	case len(r.running) >= maxOpen:
+		err = fault.New(op, fault.TooManyOperations, "")
+	}
+	if err != nil {
+		w.cancel()
+		return nil, err
+	}
+	r.running[id] = w
+	r.idle.Add(1)
+	w.conversation = r.mcp.Open(d.Server())
+	go w.conversation.Ready(w.ctx)
+	return w, nil
+}
+
+// abandon undoes admit: the attempt was not begun.
+func (r *Runner) abandon(w *work) {
+	w.cancel() // before Close: a dial in the background ends with it
+	w.conversation.Close()
+	r.mu.Lock()
+	delete(r.running, w.op.ID)
+	r.mu.Unlock()
+	close(w.ended)
+	r.idle.Done()
+}
+
+// release forgets an attempt that ended. An answer that could not be written
+// is kept: the ledger does not have it.
+func (r *Runner) release(w *work) {
+	w.cancel() // before Close: a dial in the background ends with it
+	w.conversation.Close()
+	r.mu.Lock()
+	if !w.answer.Volatile && r.running[w.op.ID] == w {
+		delete(r.running, w.op.ID)
+	}
+	r.mu.Unlock()
+	r.idle.Done()
+}
+
+// sending makes "tools/call may have left" durable. From then on an attempt
+// that breaks down is in doubt.
+func (r *Runner) sending(ctx context.Context, w *work) error {
+	err := r.ledger.Sending(ctx, w.op.ID, w.op.Attempt, w.record(audit.Sending, r.now()))
+	w.sent = err == nil
+	return err
+}
+
+// finish writes the outcome. The answer is whole also if that fails, and says so.
+func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) Answer {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
+	defer cancel()
+	w.op.Outcome, w.op.Result, w.op.Legs, w.op.Updated = outcome, result, w.allLegs(), r.now()
+	if w.session == nil || !w.session.Holds() {
+		w.op.Hold = ""
+	}
+	err := r.ledger.Finish(ctx, w.op.ID, w.op.Attempt, outcome, result, w.op.Legs, w.op.Hold, w.record(audit.Outcome, r.now()))
+	answer := Answer{Operation: w.op, Volatile: err != nil}
+	if err != nil {
+		r.log.Error("outcome not written", "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
+	}
+	return answer
+}
+
+// end counts the operation and lets the answer go.
+func (r *Runner) end(w *work, answer Answer, hold string) {
+	answer.Hold, answer.Legs = hold, w.allLegs()
+	w.answer = answer
+	r.ended(answer)
+	close(w.ended)
+}
+
+// recordDrop writes what became of the hold, off the answer's path.
+func (r *Runner) recordDrop(w *work, hold string) {
+	r.log.Info("operation", w.logLine()...)
+	if hold == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
+	defer cancel()
+	err := r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, hold, w.allLegs(), w.record(audit.Drop, r.now()))
+	if err != nil {
+		r.log.Error("drop not written", "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
+	}
+}
+
+// Drain stops taking requests and waits until every operation has ended, its
+// drop included, or ctx ends.
+func (r *Runner) Drain(ctx context.Context) error {
+	r.mu.Lock()
+	r.draining = true
+	r.mu.Unlock()
+	idle := make(chan struct{})
+	go func() { r.idle.Wait(); close(idle) }()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Running is how many operations are being carried.
+func (r *Runner) Running() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.running)
+}

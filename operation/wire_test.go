@@ -1,0 +1,348 @@
+package operation_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/internal/devidp"
+	"onbehalf.internal/broker/internal/devvault"
+)
+
+// TestLegsOnTheWire: with the era known, an operation is these requests and no
+// others.
+func TestLegsOnTheWire(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	for _, tc := range []struct {
+		server string
+		mcp    []string
+	}{
+		{"records", []string{"tools/call"}},
+		{"archive", []string{"initialize", "notifications/initialized", "tools/call"}},
+	} {
+		rig.Call(t, brokertest.Call{Server: tc.server}) // finds out the era
+		mcp := rig.Records
+		if tc.server == "archive" {
+			mcp = rig.Archive
+		}
+		vault, provider, requests := len(rig.Vault.Requests()), len(rig.Provider.Requests()), len(mcp.Requests())
+		a := rig.Call(t, brokertest.Call{Server: tc.server})
+		if a.State != "succeeded" {
+			t.Fatalf("%s: %s", tc.server, a.Body)
+		}
+		if n := len(rig.Provider.Requests()) - provider; n != 1 {
+			t.Errorf("%s: %d exchanges", tc.server, n)
+		}
+		var seen []string
+		for _, r := range mcp.Requests()[requests:] {
+			seen = append(seen, r.Method)
+		}
+		if !slices.Equal(seen, tc.mcp) {
+			t.Errorf("%s: the server saw %q, want %q", tc.server, seen, tc.mcp)
+		}
+		want := []string{"GET kv/data/broker/subjects/7", "POST cubbyhole/op"}
+		for range tc.mcp {
+			want = append(want, "GET cubbyhole/op")
+		}
+		want = append(want, "DELETE cubbyhole/op")
+		if got := vaultCalls(rig.Vault.Requests()[vault:]); !slices.Equal(got, want) {
+			t.Errorf("%s: Vault saw %q, want %q", tc.server, got, want)
+		}
+	}
+}
+
+// vaultCalls are the calls without the random end of a hold's path.
+func vaultCalls(requests []devvault.Request) (calls []string) {
+	for _, r := range requests {
+		path := r.Path
+		if strings.HasPrefix(path, holds) {
+			path = strings.TrimSuffix(holds, "/")
+		}
+		calls = append(calls, r.Method+" "+path)
+	}
+	return calls
+}
+
+// TestSameKeyAtOnce: of many requests with one key exactly one sends; all get
+// its answer.
+func TestSameKeyAtOnce(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	call := brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": "one"}, Key: "one"}
+	answers := make([]brokertest.Answer, 50)
+	var all sync.WaitGroup
+	for i := range answers {
+		all.Go(func() {
+			var err error
+			if answers[i], err = rig.Do(t.Context(), call); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	begun := 0
+	for _, a := range answers {
+		if a.Status != 200 || a.ID != answers[0].ID || a.State != "unknown" {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		if a.Header.Get("Broker-Replayed") == "" {
+			begun++
+		}
+	}
+	if n := rig.Records.Calls("drop"); n != 1 || begun != 1 {
+		t.Errorf("the tool ran %d times, %d requests say that they began it", n, begun)
+	}
+	if n := rig.Provider.Exchanges(); n != 1 {
+		t.Errorf("%d exchanges", n)
+	}
+}
+
+// TestRepeatIsByteExact: a repeat and both retrievals give the bytes of the
+// first answer.
+func TestRepeatIsByteExact(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	call := brokertest.Call{Key: "k", Arguments: map[string]any{}}
+	first := rig.Call(t, call)
+	if _, err := rig.Do(t.Context(), brokertest.Call{Key: "other"}); err != nil { // the first one's drop is recorded by now
+		t.Fatal(err)
+	}
+	for name, a := range map[string]brokertest.Answer{
+		"repeat": rig.Call(t, call),
+		"by id":  rig.Get(t, "/v1/operations/"+first.ID, brokertest.Call{}),
+		"by key": rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{}),
+	} {
+		if a.Status != 200 || !bytes.Equal(a.Result, first.Result) || a.LegNames() != first.LegNames() || a.Hold != first.Hold {
+			t.Errorf("%s:\n%s\nwant\n%s", name, a.Body, first.Body)
+		}
+	}
+	if n := rig.Records.Calls("whoami"); n != 2 {
+		t.Errorf("whoami ran %d times", n)
+	}
+}
+
+// TestNotYours: another actor's operation does not exist, byte for byte, and
+// neither does another caller's.
+func TestNotYours(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	a := rig.Call(t, brokertest.Call{Key: "k"})
+	absent := rig.Get(t, "/v1/operations/"+strings.Repeat("a", 26), brokertest.Call{})
+	if absent.Status != 404 {
+		t.Fatalf("%d %s", absent.Status, absent.Body)
+	}
+	portal := brokertest.Call{Bearer: rig.PortalBearer(), Assertion: rig.Assert("user:7")}
+	for name, got := range map[string]brokertest.Answer{
+		"another actor":         rig.Get(t, "/v1/operations/"+a.ID, brokertest.Call{Actor: "user:8"}),
+		"another actor, by key": rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{Actor: "user:8"}),
+		"another caller":        rig.Get(t, "/v1/operations/"+a.ID, portal),
+	} {
+		if got.Status != 404 || !bytes.Equal(got.Body, absent.Body) {
+			t.Errorf("%s: %d %s, want %s", name, got.Status, got.Body, absent.Body)
+		}
+	}
+}
+
+// TestSafeIsSafe: after "safe" the same key runs, once, as the next attempt.
+func TestSafeIsSafe(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	rig.Provider.Break(devidp.Fail(1, 503, ""))
+	first := rig.Call(t, brokertest.Call{Key: "k"})
+	if first.State != "not_sent" || first.Retry != "safe" || first.Attempt != 1 {
+		t.Fatalf("%s", first.Body)
+	}
+	second := rig.Call(t, brokertest.Call{Key: "k"})
+	if second.State != "succeeded" || second.ID != first.ID || second.Attempt != 2 {
+		t.Errorf("%s", second.Body)
+	}
+	third := rig.Call(t, brokertest.Call{Key: "k"})
+	if third.Attempt != 2 || third.Header.Get("Broker-Replayed") != "true" || rig.Records.Calls("whoami") != 1 {
+		t.Errorf("%s", third.Body)
+	}
+}
+
+// TestGrantGoneLater: what happened is told, the result is withheld, and the
+// same key starts nothing.
+func TestGrantGoneLater(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	rig.Call(t, brokertest.Call{Key: "k"})
+	rig.Provider.Break(devidp.Fail(1, 503, ""))
+	rig.Call(t, brokertest.Call{Key: "not-sent"})
+	if err := rig.Edit(disableGrant); err != nil {
+		t.Fatal(err)
+	}
+	exchanges := rig.Provider.Exchanges()
+	for name, a := range map[string]brokertest.Answer{
+		"repeat":    rig.Call(t, brokertest.Call{Key: "k"}),
+		"retrieval": rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{}),
+	} {
+		if a.Status != 200 || a.State != "succeeded" || a.Ran != "yes" || a.Withheld != "grant_revoked" || a.Result != nil {
+			t.Errorf("%s: %d %s", name, a.Status, a.Body)
+		}
+	}
+	if a := rig.Call(t, brokertest.Call{Key: "not-sent"}); a.Status != 200 || a.State != "not_sent" || a.Attempt != 1 {
+		t.Errorf("a repeat without a grant: %d %s", a.Status, a.Body)
+	}
+	if a := rig.Call(t, brokertest.Call{Key: "new"}); a.Status != 403 || a.Reason != "grant_disabled" {
+		t.Errorf("a new call without a grant: %d %s", a.Status, a.Body)
+	}
+	if n := rig.Provider.Exchanges() - exchanges; n != 0 {
+		t.Errorf("%d exchanges without a grant", n)
+	}
+}
+
+// TestCallerHangsUp: a caller that goes away after the send ends its wait and
+// nothing else.
+func TestCallerHangsUp(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	release := rig.Records.Hold("tools/call")
+	defer release()
+	ctx, hangUp := context.WithCancel(t.Context())
+	gone := make(chan error)
+	go func() {
+		_, err := rig.Do(ctx, brokertest.Call{Key: "k"})
+		gone <- err
+	}()
+	if err := rig.Records.Await(t.Context(), func() bool { return rig.Records.Arrived("tools/call") == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	hangUp()
+	if err := <-gone; err == nil {
+		t.Fatal("the caller did not hang up")
+	}
+	if a := rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{}); a.Status != 202 || a.State != "sending" || a.Retry != "wait" {
+		t.Errorf("while it runs: %d %s", a.Status, a.Body)
+	}
+	open := rig.Get(t, "/v1/operations?state=open", brokertest.Call{})
+	if open.Status != 200 || !bytes.Contains(open.Body, []byte(`"request_key":"k"`)) {
+		t.Errorf("open operations: %s", open.Body)
+	}
+	release()
+	a := rig.Call(t, brokertest.Call{Key: "k"}) // waits on the job that exists
+	if a.State != "succeeded" || a.Hold != "dropped" || rig.Records.Calls("whoami") != 1 {
+		t.Errorf("%s", a.Body)
+	}
+}
+
+// TestAsync: 202 with the job's address at once, 200 when it has ended.
+func TestAsync(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	release := rig.Records.Hold("tools/call")
+	defer release()
+	a := rig.Call(t, brokertest.Call{Key: "k", Prefer: "respond-async"})
+	if a.Status != 202 || a.Retry != "wait" || a.Header.Get("Location") != "/v1/operations/"+a.ID {
+		t.Fatalf("%d %v %s", a.Status, a.Header, a.Body)
+	}
+	if !strings.HasSuffix(a.Header.Get("Broker-Outcome"), "; retry=wait") {
+		t.Errorf("Broker-Outcome: %q", a.Header.Get("Broker-Outcome"))
+	}
+	if b := rig.Call(t, brokertest.Call{Key: "k", Wait: "10ms"}); b.Status != 202 || b.ID != a.ID {
+		t.Errorf("a short wait: %d %s", b.Status, b.Body)
+	}
+	release()
+	if b := rig.Call(t, brokertest.Call{Key: "k"}); b.Status != 200 || b.Header.Get("Broker-Outcome") != "succeeded; retry=never" {
+		t.Errorf("%d %v %s", b.Status, b.Header, b.Body)
+	}
+}
+
+// TestTimeoutOnlyShortens: a caller's timeout never lengthens the budget.
+func TestTimeoutOnlyShortens(t *testing.T) {
+	rig := brokertest.New(t, nil) // its operations have 5 s
+	for asked, most := range map[string]time.Duration{"": 5 * time.Second, "1h": 5 * time.Second, "2s": 2 * time.Second} {
+		a := rig.Call(t, brokertest.Call{Timeout: asked})
+		if budget := a.Deadline.Sub(a.Created); budget > most || budget < most-time.Second {
+			t.Errorf("timeout %q: a budget of %v", asked, budget)
+		}
+	}
+}
+
+// TestSignedActor: an assertion is good for its request key alone.
+func TestSignedActor(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	call := brokertest.Call{Bearer: rig.PortalBearer(), Assertion: rig.Assert("user:7"), Key: "k"}
+	if a := rig.Call(t, call); a.State != "succeeded" || !strings.Contains(a.Text(), `"subject":"user:7"`) {
+		t.Fatalf("%s", a.Body)
+	}
+	if a := rig.Call(t, call); a.Status != 200 || a.Header.Get("Broker-Replayed") != "true" {
+		t.Errorf("the same again: %d %s", a.Status, a.Body)
+	}
+	other := call
+	other.Key = "another"
+	if a := rig.Call(t, other); a.Status != 401 || a.Reason != "assertion_replayed" {
+		t.Errorf("the assertion with another key: %d %s", a.Status, a.Body)
+	}
+	if a := rig.Get(t, "/v1/operations?request_key=k", call); a.Status != 200 {
+		t.Errorf("a read does not consume it: %d %s", a.Status, a.Body)
+	}
+	asserted := brokertest.Call{Bearer: rig.PortalBearer(), Actor: "user:7"}
+	if a := rig.Call(t, asserted); a.Status != 403 || a.Reason != "actor_not_allowed" {
+		t.Errorf("the portal's bare word: %d %s", a.Status, a.Body)
+	}
+}
+
+// TestNobodyElsesToken: two actors' operations interleaved; each request at the
+// server carries its own actor's token.
+func TestNobodyElsesToken(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		grant := yaml[strings.Index(yaml, `      "user:7":`):strings.Index(yaml, "\nservers:")]
+		return strings.Replace(yaml, grant, grant+strings.NewReplacer("user:7", "user:8", "subjects/7", "subjects/8").Replace(grant), 1)
+	}})
+	var all sync.WaitGroup
+	for i := range 40 {
+		actor := fmt.Sprintf("user:%d", 7+i%2)
+		all.Go(func() {
+			a, err := rig.Do(t.Context(), brokertest.Call{Actor: actor, Server: []string{"records", "archive"}[i/2%2]})
+			if err != nil || a.State != "succeeded" || !strings.Contains(a.Text(), `"subject":"`+actor+`"`) {
+				t.Errorf("%s: %v %s", actor, err, a.Body)
+			}
+		})
+	}
+	all.Wait()
+	tokens := append(rig.Records.Tokens(), rig.Archive.Tokens()...)
+	if slices.Contains(tokens, rig.Bearer) {
+		t.Error("the gateway's bearer reached a server")
+	}
+	if n := rig.Provider.Exchanges(); n != 40 {
+		t.Errorf("%d exchanges for 40 operations", n)
+	}
+}
+
+// TestDrain: a stopping broker refuses what is new and ends what has begun.
+func TestDrain(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	release := rig.Records.Hold("tools/call")
+	got := make(chan brokertest.Answer)
+	go func() {
+		a, err := rig.Do(t.Context(), brokertest.Call{Key: "k"})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- a
+	}()
+	if err := rig.Records.Await(t.Context(), func() bool { return rig.Records.Arrived("tools/call") == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan error)
+	go func() { stopped <- rig.Stop() }()
+	for rig.Broker.Ready() == nil { // draining is seen at once
+		runtime.Gosched()
+	}
+	if a := rig.Call(t, brokertest.Call{}); a.Status != http.StatusServiceUnavailable || a.Reason != "draining" {
+		t.Errorf("a new call while draining: %d %s", a.Status, a.Body)
+	}
+	release()
+	if a := <-got; a.State != "succeeded" || a.Hold != "dropped" {
+		t.Errorf("%s", a.Body)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if n := rig.Vault.Residue(); n != 0 {
+		t.Errorf("%d holds left", n)
+	}
+}

@@ -1,0 +1,195 @@
+package operation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/mcpclient"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/session"
+	"onbehalf.internal/broker/strictjson"
+)
+
+// sealed is a request with its digests: what makes it the same request again.
+type sealed struct {
+	Request
+	fingerprint, arguments [32]byte
+}
+
+// seal computes the digests over canonical JSON, number literals exact.
+func seal(req Request) (sealed, error) {
+	arguments, err := strictjson.Digest(req.Arguments)
+	if err != nil {
+		return sealed{}, fault.New("operation.seal", fault.MalformedRequest, "arguments: "+err.Error())
+	}
+	names, _ := json.Marshal([]string{req.Server, req.Tool})
+	return sealed{req, sha256.Sum256(append(names, arguments[:]...)), arguments}, nil
+}
+
+func (a sealed) question() policy.Question {
+	return policy.Question{Caller: a.Caller, Actor: a.Actor, Server: a.Server, Tool: a.Tool}
+}
+
+// mayRepeat reports whether the key may run again: only what provably did not
+// run, and only as the same request.
+func (a sealed) mayRepeat(job ledger.Operation) bool {
+	return job.Outcome.Retry() == fault.RetrySafe && job.Fingerprint == a.fingerprint
+}
+
+// work is one attempt while it is carried. It belongs to the goroutine of
+// carry; others read answer after ended is closed.
+type work struct {
+	ctx          context.Context
+	cancel       context.CancelFunc
+	decision     policy.Decision
+	call         mcpclient.Call
+	op           ledger.Operation
+	conversation *mcpclient.Conversation
+	session      *session.Session
+	legs         []audit.Leg // of the MCP conversation
+	sent         bool        // tools/call may have left
+	ended        chan struct{}
+	answer       Answer
+}
+
+func newWork(ctx context.Context, ask sealed, d policy.Decision, id string) *work {
+	budget := d.Budget()
+	if ask.Timeout > 0 {
+		budget = min(budget, ask.Timeout)
+	}
+	deadline := ask.Received.Add(budget)
+	// The caller's context ends with its connection; the operation must not.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	op := ledger.Operation{
+		ID: id, Caller: ask.Caller.ID(), Actor: ask.Actor.String(), RequestKey: ask.RequestKey, JTI: ask.Actor.JTI(), RunID: ask.RunID,
+		Server: ask.Server, Tool: ask.Tool, Fingerprint: ask.fingerprint, Arguments: ask.arguments,
+		Deadline: deadline, Snapshot: d.Snapshot(), Audience: d.Audience(), Scopes: d.Scopes(),
+	}
+	if g := d.Grant(); g != nil {
+		// A process that dies cannot say later that Vault may have a token.
+		op.Grant, op.Profile, op.Hold = g.Where, g.Profile, ledger.HoldHeld
+	}
+	return &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}),
+		call: mcpclient.Call{Tool: ask.Tool, Arguments: ask.Arguments}}
+}
+
+// protect runs the legs. A panic ends the operation like any other fault: in
+// doubt once tools/call may have left, not sent before.
+func (w *work) protect(legs func() (fault.Outcome, strictjson.Raw)) (outcome fault.Outcome, result strictjson.Raw) {
+	defer func() {
+		switch {
+		case recover() == nil:
+		case w.sent:
+			outcome, result = fault.Doubt(fault.InternalError), nil
+		default:
+			outcome, result = fault.NotSentBecause(fault.InternalError), nil
+		}
+	}()
+	return legs()
+}
+
+// A closing is a drop under way.
+type closing struct {
+	done chan struct{}
+	hold string // "", "dropped" or "pending"; read after done
+}
+
+func (w *work) close() *closing {
+	c := &closing{done: make(chan struct{})}
+	if w.session == nil {
+		close(c.done)
+		return c
+	}
+	go func() {
+		defer close(c.done)
+		c.hold = w.session.Close(w.ctx)
+	}()
+	return c
+}
+
+// within waits for the drop at most that long.
+func (c *closing) within(d time.Duration) string {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return c.hold
+	case <-timer.C:
+		return "pending"
+	}
+}
+
+// whole waits for the drop, which has a budget of its own.
+func (c *closing) whole() string {
+	<-c.done
+	return c.hold
+}
+
+// over reports whether nothing of w stands in the way of a next attempt: there
+// is none, or it ended in the ledger. What it still has to do is its drop.
+func (w *work) over() bool {
+	if w == nil {
+		return true
+	}
+	select {
+	case <-w.ended:
+		return !w.answer.Volatile
+	default:
+		return false
+	}
+}
+
+// allLegs are the session's and the conversation's legs in their order; the
+// drop comes last.
+func (w *work) allLegs() []audit.Leg {
+	var before, after []audit.Leg
+	if w.session != nil {
+		for _, leg := range w.session.Legs() {
+			if leg.Name == "drop" {
+				after = append(after, leg)
+			} else {
+				before = append(before, leg)
+			}
+		}
+	}
+	return append(append(before, w.legs...), after...)
+}
+
+// record is the audit record of this attempt, as far as it has come.
+func (w *work) record(kind audit.Kind, at time.Time) audit.Record {
+	r := subjectOf(w.op)
+	r.Kind, r.Time = kind, at
+	if w.session != nil {
+		w.session.Describe(&r)
+	}
+	if kind == audit.Outcome || kind == audit.Drop {
+		o := w.op.Outcome
+		r.State, r.Ran, r.Evidence, r.Reason, r.Legs = o.State, o.Ran, o.Evidence, o.Cause, w.allLegs()
+	}
+	return r
+}
+
+// subjectOf names who did what for whom; never arguments or results.
+func subjectOf(op ledger.Operation) audit.Record {
+	return audit.Record{
+		Caller: op.Caller, Actor: op.Actor, Operation: op.ID, Attempt: op.Attempt, RequestKey: audit.DigestOf(op.RequestKey),
+		Server: op.Server, Tool: op.Tool, Arguments: op.Arguments,
+		Grant: op.Grant, Snapshot: op.Snapshot, Profile: op.Profile, Audience: op.Audience, Scopes: op.Scopes,
+	}
+}
+
+// logLine is the one line an operation leaves in the log: ids and words of
+// ours, no key, no argument, nothing that a server said.
+func (w *work) logLine() []any {
+	a := w.answer
+	return []any{
+		"operation", a.ID, "attempt", a.Attempt, "caller", a.Caller, "actor", a.Actor, "server", a.Server, "tool", a.Tool,
+		"state", string(a.Outcome.State), "ran", string(a.Outcome.Ran), "evidence", string(a.Outcome.Evidence), "cause", string(a.Outcome.Cause),
+		"retry", string(a.Outcome.Retry()), "hold", a.Hold, "legs", len(a.Legs), "ms", a.Updated.Sub(a.Created).Milliseconds(),
+	}
+}
