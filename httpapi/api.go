@@ -1,0 +1,155 @@
+// Package httpapi is the broker's HTTP face.
+//
+// Every address is one line of the table in [API.routes]: method, path, body limit, role,
+// handler. A handler gets a [request] and so cannot run for a caller that was
+// not authenticated; an address that needs none says openAccess.
+//
+// What always holds:
+//
+//   - A 4xx or 5xx speaks of this HTTP request only: nothing new was begun by
+//     it. An operation that exists is answered 200 (ended) or 202 (open), with
+//     Broker-Outcome, so that nothing on the way repeats a call because of our
+//     status.
+//   - Errors are application/problem+json (RFC 9457) with a kind and a reason
+//     of package fault; never a text from upstream.
+//   - Who acts is never read from a body, a query or any header but those of
+//     package identity. Unknown members, duplicate ones, a second JSON value,
+//     another content type and any content coding are refused.
+//   - Echo's types stay in this package; its Bind, Recover and request id are
+//     not used.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/labstack/echo/v4"
+	"golang.org/x/time/rate"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
+	"onbehalf.internal/broker/operation"
+	"onbehalf.internal/broker/policy"
+)
+
+// Config is what the API works with; every field is needed.
+type Config struct {
+	Runner  *operation.Runner
+	Policy  *policy.Holder
+	Ledger  func() (id string, since time.Time)
+	Ready   func() error // nil, or why the broker cannot run operations
+	Hosts   []string     // what a Host header may say; empty: a Unix socket, anything
+	Metrics *Metrics
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+// An API answers HTTP requests.
+type API struct {
+	Config
+
+	mu     sync.Mutex
+	limits map[string]*rate.Limiter // :: caller id → its budget of requests
+}
+
+// New returns the API as a handler.
+func New(c Config) http.Handler {
+	a := &API{Config: c, limits: map[string]*rate.Limiter{}}
+	e := echo.New()
+	e.HTTPErrorHandler = a.routeError
+	for _, rt := range a.routes() {
+		e.Add(rt.method, rt.path, func(c echo.Context) error {
+			a.serve(rt, c.Response(), c.Request(), c.Param)
+			return nil
+		})
+	}
+	return a.guard(e)
+}
+
+// openAccess marks an address that needs no caller.
+const openAccess identity.Role = ""
+
+type route struct {
+	method, path string
+	maxBody      int64 // bytes; 0: no body
+	role         identity.Role
+	handle       func(context.Context, *request) (answer, error)
+}
+
+func (a *API) routes() []route {
+	return []route{
+		{"POST", "/v1/operations", maxOperationBody, identity.Operate, a.run},
+		{"GET", "/v1/operations", 0, identity.Operate, a.list},
+		{"GET", "/v1/operations/:id", 0, identity.Operate, a.get},
+		{"GET", "/healthz", 0, openAccess, a.healthz},
+		{"GET", "/readyz", 0, openAccess, a.readyz},
+	}
+}
+
+// A request is an authenticated request; its Caller is zero only for openAccess.
+type request struct {
+	http     *http.Request
+	received time.Time
+	caller   identity.Caller
+	body     []byte
+	param    func(string) string
+}
+
+// actor reads for whom the request is made.
+func (a *API) actor(r *request) (identity.Actor, error) {
+	return a.Policy.Current().Directory.Actor(r.caller, r.http.Header)
+}
+
+// serve does, in this order: caller, role, rate, body, handler.
+func (a *API) serve(rt route, w http.ResponseWriter, hr *http.Request, param func(string) string) {
+	r := &request{http: hr, received: a.Now(), param: param}
+	ans, err := a.admit(rt, w, r)
+	if err == nil {
+		ans, err = rt.handle(hr.Context(), r)
+	}
+	if err != nil {
+		ans = a.problem(err)
+	}
+	a.Metrics.request(rt.path, ans.status)
+	ans.write(w)
+}
+
+func (a *API) admit(rt route, w http.ResponseWriter, r *request) (answer, error) {
+	if rt.role != openAccess {
+		caller, err := a.Policy.Current().Directory.Caller(r.http.Header)
+		if err != nil {
+			return answer{}, err
+		}
+		if !caller.Has(rt.role) {
+			return answer{}, fault.New("httpapi.admit", fault.RoleMissing, "this address needs the role "+string(rt.role))
+		}
+		if !a.limiter(caller.ID()).Allow() {
+			return answer{}, fault.New("httpapi.admit", fault.RateLimited, "too many requests of this caller")
+		}
+		r.caller = caller
+	}
+	var err error
+	r.body, err = readBody(w, r.http, rt.maxBody)
+	return answer{}, err
+}
+
+const (
+	callerRate  = 2000 // requests a second
+	callerBurst = 4000
+)
+
+// limiter returns the caller's budget. Callers come from the configuration, so
+// the map is bounded.
+func (a *API) limiter(caller string) *rate.Limiter {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.limits[caller]
+	if l == nil {
+		l = rate.NewLimiter(callerRate, callerBurst)
+		a.limits[caller] = l
+	}
+	return l
+}

@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"onbehalf.internal/broker/fault"
+)
+
+// An answer is what goes back: written in one place, after everything is decided.
+type answer struct {
+	status  int
+	media   string
+	headers map[string]string
+	body    []byte
+}
+
+func (ans answer) write(w http.ResponseWriter) {
+	h := w.Header()
+	for k, v := range ans.headers {
+		h.Set(k, v)
+	}
+	h.Set("Content-Type", ans.media)
+	h.Set("Content-Length", strconv.Itoa(len(ans.body)))
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(ans.status)
+	w.Write(ans.body)
+}
+
+// ledgerID says from which ledger an answer comes: the absence of a key means
+// something only from the same one.
+type ledgerID struct {
+	ID    string    `json:"id"`
+	Since time.Time `json:"since"`
+}
+
+func (a *API) ledgerID() ledgerID {
+	id, since := a.Ledger()
+	return ledgerID{id, since.UTC()}
+}
+
+// problemBody is RFC 9457 with our members.
+type problemBody struct {
+	Title  string       `json:"title"`
+	Status int          `json:"status"`
+	Kind   fault.Kind   `json:"kind"`
+	Reason fault.Reason `json:"reason"`
+	Detail string       `json:"detail,omitempty"`
+	Ledger ledgerID     `json:"ledger"`
+}
+
+// problem is the only way an error leaves. What nobody classified is internal
+// and leaves without its text.
+func (a *API) problem(err error) answer {
+	var e *fault.Error
+	if !errors.As(err, &e) || !e.Reason.Known() {
+		a.Log.Error("unclassified error", "type", typeOf(err))
+		e = fault.New("httpapi", fault.InternalError, "")
+	}
+	status := statusOf(e.Reason)
+	ans := answer{status: status, media: "application/problem+json", headers: map[string]string{}}
+	ans.body, _ = json.Marshal(problemBody{
+		Title: strings.ReplaceAll(string(e.Reason), "_", " "), Status: status,
+		Kind: e.Kind(), Reason: e.Reason, Detail: e.Detail, Ledger: a.ledgerID(),
+	})
+	switch status {
+	case http.StatusUnauthorized:
+		ans.headers["WWW-Authenticate"] = "Bearer"
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		ans.headers["Retry-After"] = "1"
+	}
+	return ans
+}
+
+// statusOf maps a reason to the status of a request that began nothing.
+func statusOf(r fault.Reason) int {
+	switch r {
+	case fault.RequestTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case fault.UnsupportedMedia:
+		return http.StatusUnsupportedMediaType
+	case fault.MethodNotAllowed:
+		return http.StatusMethodNotAllowed
+	case fault.HostNotAllowed:
+		return http.StatusForbidden
+	}
+	switch r.Kind() {
+	case fault.Invalid:
+		return http.StatusBadRequest
+	case fault.Unauthenticated:
+		return http.StatusUnauthorized
+	case fault.Denied:
+		return http.StatusForbidden
+	case fault.NotFound:
+		return http.StatusNotFound
+	case fault.Conflict:
+		return http.StatusUnprocessableEntity
+	case fault.Busy:
+		return http.StatusTooManyRequests
+	case fault.Unavailable:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// routeError answers for the router: after the caller is known, an address
+// that does not exist is 404, one with another method 405.
+func (a *API) routeError(err error, c echo.Context) {
+	reason := fault.InternalError
+	var he *echo.HTTPError
+	if errors.As(err, &he) {
+		switch he.Code {
+		case http.StatusNotFound:
+			reason = fault.UnknownRoute
+		case http.StatusMethodNotAllowed:
+			reason = fault.MethodNotAllowed
+		}
+	}
+	if _, err := a.Policy.Current().Directory.Caller(c.Request().Header); err != nil {
+		reason = fault.CallerUnknown
+	}
+	ans := a.problem(fault.New("httpapi.route", reason, ""))
+	a.Metrics.request("other", ans.status)
+	ans.write(c.Response())
+}
+
+func tooLarge(err error) bool {
+	var e *http.MaxBytesError
+	return errors.As(err, &e)
+}
+
+func typeOf(v any) string { return fmt.Sprintf("%T", v) }
+
+// panicSite names the function of ours that panicked.
+func panicSite() string {
+	pcs := make([]uintptr, 32)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for {
+		f, more := frames.Next()
+		if strings.HasPrefix(f.Function, "onbehalf.internal/broker/") && !strings.Contains(f.Function, "guard") {
+			return f.Function
+		}
+		if !more {
+			return "unknown"
+		}
+	}
+}
