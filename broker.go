@@ -1,0 +1,302 @@
+// Package broker puts the parts together: it builds them from the ground floor
+// up, serves, and stops them in reverse. Programs and tests start a whole
+// broker with [New] and [Broker.Serve].
+//
+// It holds no rule of its own. The map of the parts is docs/architecture.md;
+// the path of one operation is package operation.
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/exchange"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/httpapi"
+	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/mcpclient"
+	"onbehalf.internal/broker/operation"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/secret"
+	"onbehalf.internal/broker/session"
+	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/vault"
+)
+
+// Version is what `broker version` prints and what MCP servers are told.
+const Version = "0.1.0"
+
+const (
+	// drainBudget is how long operations may run on after a stop was asked for;
+	// closeBudget is for what follows: epochs, the store. Together they stay
+	// below the 30 s that Kubernetes and systemd give by default.
+	drainBudget = 20 * time.Second
+	closeBudget = 5 * time.Second
+)
+
+// Config is what a broker needs from the world. Snapshot is needed; a zero
+// field elsewhere means the real thing.
+type Config struct {
+	Snapshot *policy.Snapshot
+	Getenv   func(string) string // nil: os.Getenv. Read: VAULT_ADDR, and VAULT_TOKEN with auth method `token`
+	Log      *slog.Logger        // nil: JSON lines on standard error
+	Now      func() time.Time    // nil: time.Now
+
+	// ReadTimeout bounds the reading of an API request; 0: what package httpapi says.
+	ReadTimeout time.Duration
+
+	// Tamper breaks commits, for tests; see [store.Config].
+	Tamper func(store.Moment, []audit.Record) error
+}
+
+// A Broker is a whole broker.
+type Broker struct {
+	policy  *policy.Holder
+	vault   *vault.Client
+	store   *store.Store
+	ledger  *ledger.Ledger
+	runner  *operation.Runner
+	metrics *httpapi.Metrics
+	api     net.Listener
+	expose  net.Listener // metrics; nil: not asked for
+	log     *slog.Logger
+	now     func() time.Time
+	timeout time.Duration // Config.ReadTimeout
+
+	mu       sync.Mutex
+	draining bool
+}
+
+// New opens the store, recovers what an earlier process left open, and listens.
+// It does not need Vault to be there: see [Broker.Ready].
+func New(ctx context.Context, c Config) (*Broker, error) {
+	if c.Getenv == nil {
+		c.Getenv = os.Getenv
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now, timeout: c.ReadTimeout}
+	if err := b.build(ctx, c); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Broker) build(ctx context.Context, c Config) (err error) {
+	if b.vault, err = newVault(c); err != nil {
+		return err
+	}
+	if b.store, err = store.Open(ctx, store.Config{Path: c.Snapshot.Store.Path, Now: c.Now, Tamper: c.Tamper}); err != nil {
+		return err
+	}
+	b.ledger = ledger.New(b.store, c.Now)
+	if _, _, err = b.ledger.Recover(ctx); err != nil {
+		return err
+	}
+	mcp := mcpclient.New(mcpclient.Config{Name: "onbehalf-broker", Version: Version, Now: c.Now})
+	sessions := session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
+	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() })
+	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: sessions, MCP: mcp,
+		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended})
+	if b.api, err = httpapi.Listen(c.Snapshot.Listen.API); err != nil {
+		return err
+	}
+	if c.Snapshot.Listen.Metrics != "" {
+		b.expose, err = httpapi.Listen(c.Snapshot.Listen.Metrics)
+	}
+	return err
+}
+
+func newVault(c Config) (*vault.Client, error) {
+	v := c.Snapshot.Vault
+	if v.Address == "" {
+		v.Address = c.Getenv("VAULT_ADDR")
+	}
+	if v.Address == "" {
+		return nil, errors.New("vault.address is not set, and neither is VAULT_ADDR")
+	}
+	conf := vault.Config{Address: v.Address, CA: v.CA, Auth: v.Auth, Role: v.Role, Now: c.Now, Log: c.Log}
+	switch v.Auth.Method {
+	case "token":
+		if conf.Token = secret.New(c.Getenv("VAULT_TOKEN")); conf.Token.IsZero() {
+			return nil, errors.New("vault.auth.method is token: set VAULT_TOKEN")
+		}
+	case "approle":
+		conf.SecretID = func() (secret.Text, error) { return readSecret(v.Auth.SecretID) }
+	}
+	return vault.New(conf)
+}
+
+// readSecret reads a secret of one line. A file that others may read is refused.
+func readSecret(path string) (secret.Text, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return secret.Text{}, fmt.Errorf("reading %q: it is not there", path)
+	}
+	if st.Mode().Perm()&0o077 != 0 {
+		return secret.Text{}, fmt.Errorf("reading %q: others may read it; chmod 600", path)
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return secret.Text{}, fmt.Errorf("reading %q: not allowed", path)
+	}
+	return secret.New(strings.TrimSpace(string(raw))), nil
+}
+
+// Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".
+func (b *Broker) Address() string {
+	if b.api.Addr().Network() == "unix" {
+		return "unix:" + b.api.Addr().String()
+	}
+	return "http://" + b.api.Addr().String()
+}
+
+// MetricsAddress is where the metrics are, or "" if they were not asked for.
+func (b *Broker) MetricsAddress() string {
+	if b.expose == nil {
+		return ""
+	}
+	return "http://" + b.expose.Addr().String()
+}
+
+// Serve runs until ctx ends, then drains: no new operations, the open ones end
+// or are left to the ledger, epochs are revoked, the store is closed.
+func (b *Broker) Serve(ctx context.Context) error {
+	defer b.close()
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	vaultDone := make(chan error, 1)
+	go func() { vaultDone <- b.vault.Run(background) }()
+
+	failed := make(chan error, 2)
+	api := httpapi.NewServer(b.handler())
+	api.ReadTimeout = cmp.Or(b.timeout, api.ReadTimeout)
+	servers := []*http.Server{api}
+	go func() { failed <- api.Serve(b.api) }()
+	if b.expose != nil {
+		metrics := httpapi.NewServer(b.metrics.Handler())
+		servers = append(servers, metrics)
+		go func() { failed <- metrics.Serve(b.expose) }()
+	}
+	b.log.Info("serving", "api", b.Address(), "snapshot", b.policy.Current().Hash)
+
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	b.drain(servers)
+	stop()
+	<-vaultDone
+	b.log.Info("stopped")
+	return err
+}
+
+// drain lets what has begun end. Handlers that wait for an operation get its
+// answer, because the servers are shut down after the operations have ended.
+func (b *Broker) drain(servers []*http.Server) {
+	b.mu.Lock()
+	b.draining = true
+	b.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), drainBudget)
+	defer cancel()
+	if err := b.runner.Drain(ctx); err != nil {
+		b.log.Warn("drain budget spent", "open", b.runner.Running())
+	}
+	ctx, cancel = context.WithTimeout(context.Background(), closeBudget)
+	defer cancel()
+	for _, s := range servers {
+		if s.Shutdown(ctx) != nil {
+			s.Close()
+		}
+	}
+	b.ledger.Flush(ctx)
+}
+
+// Handler is the API without its listener.
+func (b *Broker) handler() http.Handler {
+	var hosts []string
+	if b.api.Addr().Network() != "unix" {
+		hosts = httpapi.LoopbackHosts(b.api.Addr())
+	}
+	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Ready: b.Ready,
+		Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now})
+}
+
+// Ready is nil when an operation could run now; else it says what is missing.
+func (b *Broker) Ready() error {
+	b.mu.Lock()
+	draining := b.draining
+	b.mu.Unlock()
+	if draining {
+		return fault.New("broker.Ready", fault.Draining, "")
+	}
+	if err := b.store.Err(); err != nil {
+		return err
+	}
+	return b.vault.Ready()
+}
+
+// WaitReady waits until Ready is nil, or for ctx.
+func (b *Broker) WaitReady(ctx context.Context) error { return b.vault.WaitReady(ctx) }
+
+// Reload reads the configuration again and swaps it in whole. After an error the old
+// snapshot stays. What a process is built on (listen, vault, store) cannot be reloaded.
+func (b *Broker) Reload() error {
+	old := b.policy.Current()
+	fresh, err := policy.Load(old.Path)
+	if err != nil {
+		b.log.Error("reload refused: the last good configuration stays", "snapshot", old.Hash)
+		return err
+	}
+	if !sameFoundation(old, fresh) {
+		b.log.Error("reload refused: listen, vault or store changed, which needs a restart", "snapshot", old.Hash)
+		return errors.New("listen, vault and store cannot be reloaded: restart the broker")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeBudget)
+	defer cancel()
+	// On disk before it takes effect, as every decision is.
+	err = b.store.Commit(ctx, nil, audit.Record{Kind: audit.Reload, Time: b.now(), Snapshot: fresh.Hash})
+	if err != nil {
+		return err
+	}
+	b.policy.Swap(fresh)
+	b.log.Info("reloaded", "snapshot", fresh.Hash, "before", old.Hash)
+	return nil
+}
+
+func sameFoundation(a, b *policy.Snapshot) bool {
+	va, vb := a.Vault, b.Vault
+	ca, cb := va.CA, vb.CA
+	va.CA, vb.CA = nil, nil
+	return a.Listen == b.Listen && a.Store == b.Store && va == vb && equalPools(ca, cb)
+}
+
+func equalPools(a, b *x509.CertPool) bool { return a == nil && b == nil || a != nil && a.Equal(b) }
+
+// close releases what is open, in reverse order of build.
+func (b *Broker) close() {
+	for _, l := range []net.Listener{b.expose, b.api} {
+		if l != nil {
+			l.Close()
+		}
+	}
+	if b.store != nil {
+		b.store.Close()
+	}
+}

@@ -1,0 +1,182 @@
+package brokertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A Call is a request to run a tool, as a gateway makes it.
+type Call struct {
+	Actor     string // asserted; default user:7
+	Assertion string // signed; in place of Actor, with Bearer of the portal
+	Bearer    string // default: the gateway's
+	Server    string // default records
+	Tool      string // default whoami
+	Arguments any    // default {}
+	Key       string // request_key; default: a new one
+	Wait      string
+	Timeout   string
+	Prefer    string
+}
+
+// An Answer is what the broker answered.
+type Answer struct {
+	Status int
+	Header http.Header
+	Body   []byte
+
+	ID         string `json:"id"`
+	State      string `json:"state"`
+	Ran        string `json:"ran"`
+	Evidence   string `json:"evidence"`
+	Retry      string `json:"retry"`
+	Cause      string `json:"cause"`
+	RequestKey string `json:"request_key"`
+	Attempt    int    `json:"attempt"`
+	Hold       string `json:"hold"`
+	Durability string `json:"durability"`
+	Withheld   string `json:"withheld"`
+	Legs       []Leg  `json:"legs"`
+	Created    time.Time
+	Deadline   time.Time
+	Result     json.RawMessage
+	Error      json.RawMessage
+
+	Kind   string `json:"kind"` // of a problem
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
+}
+
+// A Leg is one leg of an answer.
+type Leg struct {
+	Leg      string  `json:"leg"`
+	BudgetMS float64 `json:"budget_ms"`
+	MS       float64 `json:"ms"`
+	Reason   string  `json:"reason"`
+}
+
+// LegNames are the legs in their order.
+func (a Answer) LegNames() string {
+	var names []string
+	for _, l := range a.Legs {
+		names = append(names, l.Leg)
+	}
+	return strings.Join(names, " ")
+}
+
+// Text is the first text of a tool's result.
+func (a Answer) Text() string {
+	var result struct {
+		Content []struct {
+			Text string `json:"text"`
+		} `json:"content"`
+	}
+	json.Unmarshal(a.Result, &result)
+	if len(result.Content) == 0 {
+		return ""
+	}
+	return result.Content[0].Text
+}
+
+// Call makes the call and fails t if no answer comes.
+func (r *Rig) Call(t testing.TB, c Call) Answer {
+	t.Helper()
+	answer, err := r.Do(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// Do makes the call.
+func (r *Rig) Do(ctx context.Context, c Call) (Answer, error) {
+	body := map[string]any{"server": or(c.Server, "records"), "tool": or(c.Tool, "whoami"), "request_key": or(c.Key, rand.Text())}
+	if c.Arguments != nil {
+		body["arguments"] = c.Arguments
+	}
+	if c.Wait != "" {
+		body["wait"] = c.Wait
+	}
+	if c.Timeout != "" {
+		body["timeout"] = c.Timeout
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return Answer{}, err
+	}
+	return r.request(ctx, "POST", "/v1/operations", c, raw)
+}
+
+// Get retrieves: path is "/v1/operations/{id}", "/v1/operations?request_key=…" and so on.
+func (r *Rig) Get(t testing.TB, path string, as Call) Answer {
+	t.Helper()
+	answer, err := r.Look(t.Context(), path, as)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// Look is Get for those who have no test.
+func (r *Rig) Look(ctx context.Context, path string, as Call) (Answer, error) {
+	return r.request(ctx, "GET", path, as, nil)
+}
+
+func (r *Rig) request(ctx context.Context, method, path string, c Call, body []byte) (Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, r.URL+path, bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, err
+	}
+	req.Header.Set("Authorization", "Bearer "+or(c.Bearer, r.Bearer))
+	if c.Assertion != "" {
+		req.Header.Set("Broker-Actor-Assertion", c.Assertion)
+	} else {
+		req.Header.Set("Broker-Actor", or(c.Actor, "user:7"))
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.Prefer != "" {
+		req.Header.Set("Prefer", c.Prefer)
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer res.Body.Close()
+	answer := Answer{Status: res.StatusCode, Header: res.Header}
+	if answer.Body, err = io.ReadAll(res.Body); err != nil {
+		return Answer{}, err
+	}
+	return answer, json.Unmarshal(answer.Body, &answer)
+}
+
+// client is the tests' own: no proxy, no redirects.
+var client = &http.Client{
+	Transport:     &http.Transport{MaxIdleConnsPerHost: 128, IdleConnTimeout: 10 * time.Second},
+	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+}
+
+func exchange(req *http.Request) (int, []byte, error) {
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res.StatusCode, body, err
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}

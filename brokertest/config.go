@@ -1,0 +1,131 @@
+package brokertest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// configuration is a whole profiles.yaml. The words in capitals are filled in.
+const configuration = `version: 1
+listen: {api: "API"}
+vault:
+  address: "VAULT"
+  auth: {method: token}
+  hold: {role: broker-op}
+store: {path: "DATABASE"}
+operation: {timeout: 5s}
+
+callers:
+  gateway:
+    roles: [operate]
+    bearer_sha256: ["BEARER"]
+    actors: {asserted: ["user:7", "user:8"]}
+    servers: [records, archive]
+    zone: local
+  portal:
+    roles: [operate]
+    bearer_sha256: ["PORTAL"]
+    actors: {signed: {issuer: "https://portal.example", jwks: portal.jwks, audience: broker, subjects: ["user:"]}}
+    servers: [records]
+    zone: local
+
+profiles:
+  company:
+    token_endpoint: PROVIDER/oauth/token
+    allow_cidrs: ["127.0.0.0/8"]
+    client: {id: broker, auth: basic, key: "vault:kv/broker/client#value"}
+    allowed_audiences: [mcp-records, mcp-archive]
+    allowed_scopes: [records.read, records.write]
+    response: {token_format: jwt, expect_issuer: "PROVIDER", require_act: broker}
+    grants:
+      "user:7":
+        enabled: true
+        credential: "vault:kv/broker/subjects/7#value"
+        subject: "user:7"
+        allowed_audiences: [mcp-records, mcp-archive]
+        allowed_scopes: [records.read]
+        reason: "brokertest"
+
+servers:
+  records:
+    url: RECORDS
+    allow_cidrs: ["127.0.0.0/8"]
+    enabled: true
+    data_class: internalConfiguration
+    requires_approval: false
+    auth: {mode: delegated, profile: company, audience: mcp-records, scopes: [records.read], discovery_credential: "vault:kv/broker/discovery/records#value"}
+    tools: TOOLS
+  archive:
+    url: ARCHIVE
+    allow_cidrs: ["127.0.0.0/8"]
+    enabled: true
+    data_class: internalConfiguration
+    requires_approval: false
+    auth: {mode: delegated, profile: company, audience: mcp-archive, scopes: [records.read], discovery_credential: "vault:kv/broker/discovery/archive#value"}
+    tools: TOOLS
+`
+
+const tools = `{whoami: {enabled: true, effect: read}, slow: {enabled: true}, fail: {enabled: true}, drop: {enabled: true}, job: {enabled: true, effect: read}}`
+
+// PortalBearer is the bearer of the caller "portal", which names actors by
+// signed assertions alone; see [Rig.Assert].
+func (r *Rig) PortalBearer() string { return "portal-" + r.Bearer }
+
+func (r *Rig) writeConfig(o Options) error {
+	api := o.API
+	if api == "" {
+		api = "127.0.0.1:0"
+	}
+	text := strings.NewReplacer("API", api, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
+		"PORTAL", digest(r.PortalBearer()), "PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
+		"TOOLS", tools).Replace(configuration)
+	if o.Config != nil {
+		text = o.Config(text)
+	}
+	if err := r.writeKeys(); err != nil {
+		return err
+	}
+	r.ConfigPath = filepath.Join(r.Dir, "profiles.yaml")
+	return os.WriteFile(r.ConfigPath, []byte(text), 0o600)
+}
+
+// writeKeys makes the key that signs the portal's assertions and writes its
+// public half where the configuration looks for it.
+func (r *Rig) writeKeys() (err error) {
+	if r.signer, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return err
+	}
+	point, err := r.signer.PublicKey.Bytes() // 4, x, y
+	if err != nil {
+		return err
+	}
+	encode := base64.RawURLEncoding.EncodeToString
+	set, err := json.Marshal(map[string]any{"keys": []map[string]string{{"kty": "EC", "crv": "P-256", "kid": "portal", "use": "sig", "alg": "ES256",
+		"x": encode(point[1:33]), "y": encode(point[33:])}}})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(r.Dir, "portal.jwks"), set, 0o600)
+}
+
+// Assert signs an assertion of the portal that it acts for actor.
+func (r *Rig) Assert(actor string) string {
+	now := time.Now()
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": "https://portal.example", "aud": "broker", "sub": actor,
+		"jti": rand.Text(), "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()})
+	token.Header["kid"] = "portal"
+	signed, err := token.SignedString(r.signer)
+	if err != nil {
+		panic("brokertest: internal error: " + err.Error())
+	}
+	return signed
+}

@@ -1,0 +1,106 @@
+package broker_test
+
+import (
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// floors lists our packages from the ground up. A package imports only from
+// floors below its own; packages on one floor do not know each other. To add a
+// package, choose its floor here first.
+var floors = [][]string{
+	{"fault", "secret"},                          // 0: the words
+	{"secret/canary"},                            //
+	{"strictjson", "cache"},                      //
+	{"identity", "audit"},                        //
+	{"policy", "egress", "store"},                // 1: what may be; how bytes leave; where rows live
+	{"exchange", "mcpclient", "vault", "ledger"}, // 2: the three ways out; what happened
+	{"vault/vaulttest"},                          //
+	{"subject"},                                  // 3
+	{"session"},                                  // 4
+	{"operation"},                                // 5: the path
+	{"httpapi"},                                  // 6
+	{"."},                                        // 7: the parts put together
+	{"cmd/broker", "brokertest"},                 //
+	{"cmd/demo"},                                 //
+}
+
+// apart are packages that import nothing of ours: the counterparts.
+var apart = []string{"internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "deploy/vault"}
+
+// The files are read here and not with "go list": the test cache sees what a
+// test opens, not what a child process opens, and would keep a stale "ok".
+func TestFloors(t *testing.T) {
+	const module = "onbehalf.internal/broker"
+	floor := func(pkg string) int {
+		return slices.IndexFunc(floors, func(f []string) bool { return slices.Contains(f, pkg) })
+	}
+	seen := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (path == "test" || path == "tools" || path == "bench" || strings.HasPrefix(path, ".git")) {
+			return fs.SkipDir // modules of their own, which stand outside the house
+		}
+		pkg := filepath.ToSlash(filepath.Dir(path))
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		seen[pkg] = true
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		for _, imp := range file.Imports {
+			name, _ := strconv.Unquote(imp.Path.Value)
+			if name != module && !strings.HasPrefix(name, module+"/") {
+				continue
+			}
+			dep := strings.TrimPrefix(strings.TrimPrefix(name, module), "/")
+			if dep == "" {
+				dep = "."
+			}
+			switch {
+			case slices.Contains(apart, pkg):
+				t.Errorf("%s: a counterpart imports %s", path, dep)
+			case slices.Contains(apart, dep):
+				if pkg != "brokertest" && pkg != "cmd/demo" && !strings.HasSuffix(pkg, "test") {
+					t.Errorf("%s: the product imports the counterpart %s", path, dep)
+				}
+			case floor(dep) < 0 || floor(dep) >= floor(pkg):
+				t.Errorf("%s: floor %d imports %s of floor %d", path, floor(pkg), dep, floor(dep))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pkg := range seen {
+		if floor(pkg) < 0 && !slices.Contains(apart, pkg) {
+			t.Errorf("%s has no floor", pkg)
+		}
+	}
+}
+
+// TestProductHasNoCounterparts: what `broker` links holds no dev server, no
+// profiler and nothing of a test.
+func TestProductHasNoCounterparts(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "./cmd/broker").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dep := range strings.Fields(string(out)) {
+		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/brokertest", "/secret/canary", "net/http/pprof", "expvar",
+			"github.com/zitadel/", "github.com/modelcontextprotocol/"} {
+			if strings.Contains(dep, refused) || dep == refused {
+				t.Errorf("cmd/broker depends on %s", dep)
+			}
+		}
+	}
+}
