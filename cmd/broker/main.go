@@ -1,0 +1,69 @@
+// Program broker is a sidecar that calls MCP tools on behalf of the people and
+// services that an agent gateway works for.
+//
+//	broker serve             run the sidecar
+//	broker check             report every problem of the configuration and stop
+//	broker call              run one tool call, as a gateway would
+//	broker operations get    what became of a call, by id or by your own key
+//	broker grants explain    why an actor may, or may not
+//	broker version
+//
+// Secrets come from files, or from the environment variables that the help of a command
+// names; never from flags, which others can see.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"onbehalf.internal/broker"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], world{os.Getenv, os.Stdout, os.Stderr}))
+}
+
+// world is what the program sees of its surroundings; tests give their own.
+type world struct {
+	getenv         func(string) string
+	stdout, stderr io.Writer
+}
+
+// exit is an error that has been told already and carries a status.
+type exit int
+
+func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// run is the whole program; main only binds it to this process.
+func run(ctx context.Context, args []string, w world) int {
+	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
+		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
+	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), grantsCommand(w), versionCommand(w))
+	root.SetArgs(args)
+	root.SetOut(w.stdout)
+	root.SetErr(w.stderr)
+	err := root.ExecuteContext(ctx)
+	var status exit
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	}
+	fmt.Fprintln(w.stderr, "broker:", err)
+	return 1
+}
+
+func versionCommand(w world) *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(*cobra.Command, []string) { fmt.Fprintln(w.stdout, "broker", broker.Version) }}
+}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"onbehalf.internal/broker/brokertest"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"broker": main})
+}
+
+// TestScripts runs the real program. A script that asks for a broker with
+// `rig` gets one, over the dev servers, in $API, with its bearer in the file bearer and
+// its configuration in $CONFIG.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("SAMPLE", sample(t))
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig},
+	})
+}
+
+func startRig(ts *testscript.TestScript, neg bool, args []string) {
+	rig, err := brokertest.Start(context.Background(), brokertest.Options{})
+	ts.Check(err)
+	ts.Defer(func() { ts.Check(rig.Close()) })
+	ts.Setenv("API", rig.URL)
+	ts.Setenv("BROKER_API", rig.URL)
+	ts.Setenv("BROKER_BEARER_FILE", ts.MkAbs("bearer"))
+	ts.Setenv("CONFIG", rig.ConfigPath)
+	ts.Check(os.WriteFile(ts.MkAbs("bearer"), []byte(rig.Bearer+"\n"), 0o600))
+}
+
+// sample is the sample configuration of the repository.
+func sample(t *testing.T) string {
+	path, err := filepath.Abs("../../configs/profiles.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
