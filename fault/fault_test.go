@@ -6,8 +6,10 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 
 	"onbehalf.internal/broker/fault"
@@ -107,5 +109,28 @@ func TestOutcomesSayWhoSaysSo(t *testing.T) {
 		if tc.got != tc.want {
 			t.Errorf("%+v, want %+v", tc.got, tc.want)
 		}
+	}
+}
+
+// TestOutcomesAreDocumented: docs/outcomes.md has every reason with its kind,
+// and nothing that is not in the list.
+func TestOutcomesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/outcomes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "# Reasons")
+	documented := map[fault.Reason]fault.Kind{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| ([a-z_]+) \\| .+ \\|$").FindAllStringSubmatch(list, -1) {
+		documented[fault.Reason(row[1])] = fault.Kind(row[2])
+	}
+	for _, r := range fault.Reasons() {
+		if documented[r] != r.Kind() {
+			t.Errorf("%s: documented as %q, is %q", r, documented[r], r.Kind())
+		}
+		delete(documented, r)
+	}
+	for r := range documented {
+		t.Errorf("%s is documented and not in the list", r)
 	}
 }
