@@ -1,0 +1,212 @@
+//go:build realvault
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/internal/devmcp"
+	"onbehalf.internal/broker/internal/realvault"
+	"onbehalf.internal/broker/secret/canary"
+)
+
+var (
+	binary string
+	vault  *realvault.Vault
+)
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "e2e")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "broker")
+	if out, err := exec.Command("go", "build", "-race", "-o", binary, "onbehalf.internal/broker/cmd/broker").CombinedOutput(); err != nil {
+		os.Stderr.Write(out)
+		os.Exit(1)
+	}
+	status := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(status)
+}
+
+// start runs the program over a Vault of its own.
+func start(t *testing.T, log io.Writer) *brokertest.Rig {
+	t.Helper()
+	vault = realvault.Start(t)
+	return brokertest.New(t, &brokertest.Options{Binary: binary, Vault: vault.Addr, VaultToken: vault.Token, Log: log})
+}
+
+// TestTable is server × what happens to a call.
+func TestTable(t *testing.T) {
+	var rig *brokertest.Rig
+	canary.Run(t, func(c *canary.Cage) {
+		rig = start(t, c.Writer())
+		for server, mcp := range map[string]*devmcp.Server{"records": rig.Records, "archive": rig.Archive} {
+			for _, tc := range []struct {
+				name   string
+				call   brokertest.Call
+				status int
+				state  string
+				cause  string // or the problem's reason
+			}{
+				{"granted", brokertest.Call{Tool: "whoami"}, 200, "succeeded", ""},
+				{"no grant", brokertest.Call{Tool: "whoami", Actor: "user:8"}, 403, "", "no_grant"},
+				{"tool fails", brokertest.Call{Tool: "fail"}, 200, "tool_error", "tool_failed"},
+				{"cut off after it ran", brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": server}}, 200, "unknown", "connection_lost"},
+				{"slow, short budget", brokertest.Call{Tool: "slow", Arguments: map[string]int{"seconds": 9}, Timeout: "400ms"}, 200, "unknown", "wall_clock"},
+			} {
+				tc.call.Server, tc.call.Key = server, server+"-"+strings.ReplaceAll(tc.name, " ", "-")
+				a := rig.Call(t, tc.call)
+				c.Bytes(tc.name, a.Body)
+				cause := a.Cause + a.Reason
+				if a.Status != tc.status || a.State != tc.state || cause != tc.cause {
+					t.Errorf("%s, %s: %d %s", server, tc.name, a.Status, a.Body)
+				}
+				if tc.state == "" {
+					continue
+				}
+				if a.Hold != "dropped" || a.Durability != "durable" {
+					t.Errorf("%s, %s: hold %q, %q", server, tc.name, a.Hold, a.Durability)
+				}
+				again := rig.Get(t, "/v1/operations?request_key="+tc.call.Key, tc.call)
+				if again.ID != a.ID || again.State != a.State || !bytes.Equal(again.Result, a.Result) {
+					t.Errorf("%s, %s: retrieved %s", server, tc.name, again.Body)
+				}
+			}
+			if n := mcp.Calls("drop"); n != 1 {
+				t.Errorf("%s: drop ran %d times", server, n)
+			}
+		}
+		if err := rig.Stop(); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+		c.Plant(rig.Secrets()...)
+		c.File(rig.DatabasePath())
+	})
+	if n := epochs(t); n != 0 {
+		t.Errorf("%d epochs are left in Vault after the broker stopped", n)
+	}
+}
+
+// TestKilled: SIGKILL while tools/call is out. The next process says that it
+// is in doubt, never that it is safe, and the tool ran once.
+func TestKilled(t *testing.T) {
+	for _, server := range []string{"records", "archive"} {
+		t.Run(server, func(t *testing.T) {
+			rig := start(t, io.Discard)
+			mcp := rig.Records
+			if server == "archive" {
+				mcp = rig.Archive
+			}
+			release := mcp.Hold("tools/call")
+			defer release()
+			gone := make(chan error, 1)
+			call := brokertest.Call{Server: server, Key: "killed"}
+			go func() {
+				_, err := rig.Do(context.Background(), call)
+				gone <- err
+			}()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			if err := mcp.Await(ctx, func() bool { return mcp.Arrived("tools/call") == 1 }); err != nil {
+				t.Fatal(err)
+			}
+			if err := rig.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-gone; err == nil {
+				t.Error("the caller got an answer from a killed broker")
+			}
+			release()
+			if err := rig.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a := rig.Get(t, "/v1/operations?request_key=killed", call)
+			if a.State != "unknown" || a.Cause != "process_died" || a.Retry != "never_without_looking" || a.Hold != "pending" {
+				t.Errorf("%d %s", a.Status, a.Body)
+			}
+			if b := rig.Call(t, call); b.ID != a.ID || b.State != "unknown" || mcp.Arrived("tools/call") != 1 {
+				t.Errorf("the repeat: %s, and the server saw %d calls", b.Body, mcp.Arrived("tools/call"))
+			}
+		})
+	}
+}
+
+// TestRevokedInVault: an operator who revokes the epoch by its accessor, as the
+// audit names it, stops the operation before its next leg.
+func TestRevokedInVault(t *testing.T) {
+	rig := start(t, io.Discard)
+	release := rig.Archive.Hold("initialize")
+	defer release()
+	got := make(chan brokertest.Answer, 1)
+	go func() {
+		a, err := rig.Do(context.Background(), brokertest.Call{Server: "archive"})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- a
+	}()
+	if err := rig.Archive.Await(t.Context(), func() bool { return rig.Archive.Arrived("initialize") == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	for _, accessor := range epochAccessors(t) {
+		ask(t, "POST", "auth/token/revoke-accessor", map[string]string{"accessor": accessor})
+	}
+	release()
+	if a := <-got; a.State != "not_sent" || a.Cause != "hold_gone" || a.Retry != "safe" || rig.Archive.Arrived("tools/call") != 0 {
+		t.Errorf("%s", a.Body)
+	}
+}
+
+func epochs(t *testing.T) int { return len(epochAccessors(t)) }
+
+// epochAccessors are the accessors of the live tokens with policy broker-op.
+func epochAccessors(t *testing.T) (found []string) {
+	t.Helper()
+	var list struct{ Data struct{ Keys []string } }
+	ask(t, "LIST", "auth/token/accessors", nil, &list)
+	for _, accessor := range list.Data.Keys {
+		var token struct{ Data struct{ Policies []string } }
+		ask(t, "POST", "auth/token/lookup-accessor", map[string]string{"accessor": accessor}, &token)
+		if len(token.Data.Policies) == 1 && token.Data.Policies[0] == "broker-op" {
+			found = append(found, accessor)
+		}
+	}
+	return found
+}
+
+// ask makes a request as Vault's root.
+func ask(t *testing.T, method, path string, body any, into ...any) {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequest(method, vault.Addr+"/v1/"+path, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", vault.Token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	for _, v := range into {
+		if err := json.NewDecoder(res.Body).Decode(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

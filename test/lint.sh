@@ -1,0 +1,17 @@
+#!/bin/sh
+# The code as tools see it: form, vet, staticcheck, module sums.
+set -eu
+cd "$(dirname "$0")/.."
+: "${GO:=go}"
+
+unformatted=$(gofmt -l .)
+if [ -n "$unformatted" ]; then
+    echo "gofmt would change:" $unformatted >&2
+    exit 1
+fi
+$GO vet ./...
+$GO vet -tags realvault ./...
+$GO mod verify
+$GO mod tidy -diff
+$GO tool -modfile=tools/go.mod staticcheck ./...
+$GO tool -modfile=tools/go.mod staticcheck -tags realvault ./vault/... ./deploy/... ./test/e2e/...
