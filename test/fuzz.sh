@@ -1,0 +1,13 @@
+#!/bin/sh
+# Every fuzz target for FUZZTIME each (default 60s). The seeds run with the
+# ordinary tests.
+set -eu
+cd "$(dirname "$0")/.."
+: "${GO:=go}" "${FUZZTIME:=60s}"
+
+for file in $(grep -rl --include='*_test.go' '^func Fuzz' .); do
+    for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' "$file"); do
+        echo "== $(dirname "$file") $target"
+        $GO test -run '^$' -fuzz "^$target\$" -fuzztime "$FUZZTIME" "$(dirname "$file")"
+    done
+done
