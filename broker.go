@@ -53,8 +53,9 @@ type Config struct {
 	Log      *slog.Logger        // nil: JSON lines on standard error
 	Now      func() time.Time    // nil: time.Now
 
-	// ReadTimeout bounds the reading of an API request; 0: what package httpapi says.
-	ReadTimeout time.Duration
+	// For tests: how long the reading of an API request may take, and how long
+	// an answer waits for the drop of its hold; 0: what their packages say.
+	ReadTimeout, DropWait time.Duration
 
 	// Tamper breaks commits, for tests; see [store.Config].
 	Tamper func(store.Moment, []audit.Record) error
@@ -113,7 +114,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	sessions := session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
 	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() })
 	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: sessions, MCP: mcp,
-		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended})
+		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, DropWait: c.DropWait})
 	if b.api, err = httpapi.Listen(c.Snapshot.Listen.API); err != nil {
 		return err
 	}
@@ -261,11 +262,11 @@ func (b *Broker) Reload() error {
 	old := b.policy.Current()
 	fresh, err := policy.Load(old.Path)
 	if err != nil {
-		b.log.Error("reload refused: the last good configuration stays", "snapshot", old.Hash)
+		b.log.Error("reload refused", "why", "the file has problems", "snapshot", old.Hash)
 		return err
 	}
 	if !sameFoundation(old, fresh) {
-		b.log.Error("reload refused: listen, vault or store changed, which needs a restart", "snapshot", old.Hash)
+		b.log.Error("reload refused", "why", "listen, vault or store changed", "snapshot", old.Hash)
 		return errors.New("listen, vault and store cannot be reloaded: restart the broker")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeBudget)

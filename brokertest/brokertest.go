@@ -34,6 +34,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +59,10 @@ type Options struct {
 	Tamper      func(store.Moment, []audit.Record) error
 	Dir         string // for configuration and database; empty: a temporary one
 }
+
+// dropWait is longer than a busy machine needs for a drop, so that an answer
+// says "dropped" wherever nothing is broken.
+const dropWait = 3 * time.Second
 
 // A Rig is a running broker and what stands around it.
 type Rig struct {
@@ -232,6 +237,7 @@ func (r *Rig) startBroker(ctx context.Context, o Options) error {
 		Log:         slog.New(slog.NewJSONHandler(o.Log, nil)),
 		Tamper:      o.Tamper,
 		ReadTimeout: o.ReadTimeout,
+		DropWait:    dropWait,
 	})
 	if err != nil {
 		return err
@@ -269,7 +275,8 @@ func (r *Rig) Close() error {
 	return err
 }
 
-// Edit changes the configuration file and has the broker read it again.
+// Edit changes the configuration file and has the broker read it again. A broker
+// process is sent SIGHUP; the change is in force a moment after Edit returns.
 func (r *Rig) Edit(change func(yaml string) string) error {
 	raw, err := os.ReadFile(r.ConfigPath)
 	if err != nil {
@@ -277,6 +284,9 @@ func (r *Rig) Edit(change func(yaml string) string) error {
 	}
 	if err := os.WriteFile(r.ConfigPath, []byte(change(string(raw))), 0o600); err != nil {
 		return err
+	}
+	if r.process != nil {
+		return r.process.cmd.Process.Signal(syscall.SIGHUP)
 	}
 	return r.Broker.Reload()
 }

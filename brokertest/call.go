@@ -5,11 +5,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/httpapi"
 )
 
 // A Call is a request to run a tool, as a gateway makes it.
@@ -26,47 +30,23 @@ type Call struct {
 	Prefer    string
 }
 
-// An Answer is what the broker answered.
+// An Answer is what the broker answered: an operation, or a problem.
 type Answer struct {
+	httpapi.Operation
 	Status int
 	Header http.Header
 	Body   []byte
 
-	ID         string `json:"id"`
-	State      string `json:"state"`
-	Ran        string `json:"ran"`
-	Evidence   string `json:"evidence"`
-	Retry      string `json:"retry"`
-	Cause      string `json:"cause"`
-	RequestKey string `json:"request_key"`
-	Attempt    int    `json:"attempt"`
-	Hold       string `json:"hold"`
-	Durability string `json:"durability"`
-	Withheld   string `json:"withheld"`
-	Legs       []Leg  `json:"legs"`
-	Created    time.Time
-	Deadline   time.Time
-	Result     json.RawMessage
-	Error      json.RawMessage
-
-	Kind   string `json:"kind"` // of a problem
-	Reason string `json:"reason"`
-	Detail string `json:"detail"`
-}
-
-// A Leg is one leg of an answer.
-type Leg struct {
-	Leg      string  `json:"leg"`
-	BudgetMS float64 `json:"budget_ms"`
-	MS       float64 `json:"ms"`
-	Reason   string  `json:"reason"`
+	Kind   fault.Kind // of a problem
+	Reason fault.Reason
+	Detail string
 }
 
 // LegNames are the legs in their order.
 func (a Answer) LegNames() string {
 	var names []string
 	for _, l := range a.Legs {
-		names = append(names, l.Leg)
+		names = append(names, l.Name)
 	}
 	return strings.Join(names, " ")
 }
@@ -129,6 +109,16 @@ func (r *Rig) Look(ctx context.Context, path string, as Call) (Answer, error) {
 	return r.request(ctx, "GET", path, as, nil)
 }
 
+// Cancel asks for the end of an operation.
+func (r *Rig) Cancel(t testing.TB, id string, as Call) Answer {
+	t.Helper()
+	answer, err := r.request(t.Context(), "POST", "/v1/operations/"+id+"/cancel", as, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
 func (r *Rig) request(ctx context.Context, method, path string, c Call, body []byte) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, r.URL+path, bytes.NewReader(body))
 	if err != nil {
@@ -155,7 +145,10 @@ func (r *Rig) request(ctx context.Context, method, path string, c Call, body []b
 	if answer.Body, err = io.ReadAll(res.Body); err != nil {
 		return Answer{}, err
 	}
-	return answer, json.Unmarshal(answer.Body, &answer)
+	var problem httpapi.Problem
+	err = errors.Join(json.Unmarshal(answer.Body, &answer.Operation), json.Unmarshal(answer.Body, &problem))
+	answer.Kind, answer.Reason, answer.Detail = problem.Kind, problem.Reason, problem.Detail
+	return answer, err
 }
 
 // client is the tests' own: no proxy, no redirects.

@@ -84,6 +84,7 @@ func (a *API) routes() []route {
 		{"POST", "/v1/operations", maxOperationBody, identity.Operate, a.run},
 		{"GET", "/v1/operations", 0, identity.Operate, a.list},
 		{"GET", "/v1/operations/:id", 0, identity.Operate, a.get},
+		{"POST", "/v1/operations/:id/cancel", 0, identity.Operate, a.cancel},
 		{"GET", "/healthz", 0, openAccess, a.healthz},
 		{"GET", "/readyz", 0, openAccess, a.readyz},
 	}

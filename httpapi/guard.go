@@ -5,7 +5,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -21,7 +20,7 @@ func (a *API) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				a.Log.Error("panic in a handler", "type", typeName(p), "at", panicSite())
+				a.Log.Error("panic in a handler", "type", typeOf(p), "at", panicSite())
 				a.problem(fault.New("httpapi.guard", fault.InternalError, "")).write(w)
 			}
 		}()
@@ -34,13 +33,6 @@ func (a *API) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-func typeName(p any) string {
-	if _, ok := p.(runtime.Error); ok {
-		return "runtime error"
-	}
-	return strings.TrimPrefix(strings.SplitN(strings.TrimLeft(typeOf(p), "*"), "{", 2)[0], "main.")
 }
 
 // readBody reads at most limit bytes of exactly one JSON document's media type.

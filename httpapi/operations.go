@@ -133,6 +133,19 @@ func (a *API) get(ctx context.Context, r *request) (answer, error) {
 	return a.operation(got), nil
 }
 
+// cancel answers POST /v1/operations/{id}/cancel with the operation as it stands.
+func (a *API) cancel(ctx context.Context, r *request) (answer, error) {
+	actor, err := a.actor(r)
+	if err != nil {
+		return answer{}, err
+	}
+	got, err := a.Runner.Cancel(ctx, r.caller, actor, r.param("id"))
+	if err != nil {
+		return answer{}, err
+	}
+	return a.operation(got), nil
+}
+
 // list answers GET /v1/operations in its three forms: ?request_key=, the list
 // of this caller for this actor, and ?state=open for this caller's open
 // operations over all actors.
@@ -168,8 +181,9 @@ func (a *API) list(ctx context.Context, r *request) (answer, error) {
 	return a.operations(jobs), err
 }
 
-// operationBody is an operation as its caller sees it, without the result.
-type operationBody struct {
+// An Operation is an operation as its caller sees it. Clients decode an answer
+// into one, and a problem into a [Problem].
+type Operation struct {
 	ID         string         `json:"id"`
 	State      fault.State    `json:"state"`
 	Ran        fault.Ran      `json:"ran"`
@@ -189,12 +203,16 @@ type operationBody struct {
 	Created    time.Time      `json:"created"`
 	Updated    time.Time      `json:"updated"`
 	Deadline   time.Time      `json:"deadline"`
-	Ledger     *ledgerID      `json:"ledger,omitempty"`
+	Ledger     *Ledger        `json:"ledger,omitempty"`
+
+	// The server's own bytes: they are spliced into an answer, never encoded.
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  json.RawMessage `json:"error,omitempty"` // for rpc_error
 }
 
-func bodyOf(a operation.Answer) operationBody {
+func shown(a operation.Answer) Operation {
 	o := a.Outcome
-	b := operationBody{
+	b := Operation{
 		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: o.Retry(), Cause: o.Cause,
 		Server: a.Server, Tool: a.Tool, Actor: a.Actor, RequestKey: a.RequestKey, RunID: a.RunID, Attempt: a.Attempt,
 		Hold: a.Hold, Durability: "durable", Withheld: a.Withheld, Legs: append([]audit.Leg{}, a.Legs...),
@@ -210,8 +228,8 @@ func bodyOf(a operation.Answer) operationBody {
 // runs. The result's bytes are the server's own, so they are spliced in and
 // not encoded again.
 func (a *API) operation(got operation.Answer) answer {
-	b := bodyOf(got)
-	id := a.ledgerID()
+	b := shown(got)
+	id := a.ledger()
 	b.Ledger = &id
 	body, _ := json.Marshal(b)
 	if got.Result != nil {
@@ -238,13 +256,13 @@ func (a *API) operation(got operation.Answer) answer {
 // operations is the answer for a list; an empty one is a normal answer.
 func (a *API) operations(jobs []ledger.Operation) answer {
 	list := struct {
-		Operations []operationBody `json:"operations"`
-		Window     string          `json:"window"`
-		Limit      int             `json:"limit"`
-		Ledger     ledgerID        `json:"ledger"`
-	}{[]operationBody{}, "168h", listLimit, a.ledgerID()}
+		Operations []Operation `json:"operations"`
+		Window     string      `json:"window"`
+		Limit      int         `json:"limit"`
+		Ledger     Ledger      `json:"ledger"`
+	}{[]Operation{}, "168h", listLimit, a.ledger()}
 	for _, job := range jobs {
-		list.Operations = append(list.Operations, bodyOf(operation.Answer{Operation: job}))
+		list.Operations = append(list.Operations, shown(operation.Answer{Operation: job}))
 	}
 	body, _ := json.Marshal(list)
 	return answer{status: http.StatusOK, media: "application/json", body: body}

@@ -36,26 +36,26 @@ func (ans answer) write(w http.ResponseWriter) {
 	w.Write(ans.body)
 }
 
-// ledgerID says from which ledger an answer comes: the absence of a key means
+// A Ledger says from which ledger an answer comes: the absence of a key means
 // something only from the same one.
-type ledgerID struct {
+type Ledger struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
 }
 
-func (a *API) ledgerID() ledgerID {
+func (a *API) ledger() Ledger {
 	id, since := a.Ledger()
-	return ledgerID{id, since.UTC()}
+	return Ledger{id, since.UTC()}
 }
 
-// problemBody is RFC 9457 with our members.
-type problemBody struct {
+// A Problem is RFC 9457 with our members: a request that began nothing.
+type Problem struct {
 	Title  string       `json:"title"`
 	Status int          `json:"status"`
 	Kind   fault.Kind   `json:"kind"`
 	Reason fault.Reason `json:"reason"`
 	Detail string       `json:"detail,omitempty"`
-	Ledger ledgerID     `json:"ledger"`
+	Ledger Ledger       `json:"ledger"`
 }
 
 // problem is the only way an error leaves. What nobody classified is internal
@@ -68,9 +68,9 @@ func (a *API) problem(err error) answer {
 	}
 	status := statusOf(e.Reason)
 	ans := answer{status: status, media: "application/problem+json", headers: map[string]string{}}
-	ans.body, _ = json.Marshal(problemBody{
+	ans.body, _ = json.Marshal(Problem{
 		Title: strings.ReplaceAll(string(e.Reason), "_", " "), Status: status,
-		Kind: e.Kind(), Reason: e.Reason, Detail: e.Detail, Ledger: a.ledgerID(),
+		Kind: e.Kind(), Reason: e.Reason, Detail: e.Detail, Ledger: a.ledger(),
 	})
 	switch status {
 	case http.StatusUnauthorized:

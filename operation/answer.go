@@ -137,6 +137,17 @@ func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.O
 	return r.show(policy.Question{Caller: caller, Actor: actor, Server: job.Server, Tool: job.Tool}, answer)
 }
 
+// Cancel asks the operation to end before its deadline. It is a request, not a
+// result: the answer is the operation as it stands, and its outcome says what
+// had left by then.
+func (r *Runner) Cancel(ctx context.Context, caller identity.Caller, actor identity.Actor, id string) (Answer, error) {
+	answer, err := r.Get(ctx, caller, actor, id)
+	if w := r.carried(id); err == nil && w != nil {
+		w.cancel()
+	}
+	return answer, err
+}
+
 // List returns what caller did for actor since then, newest first, without
 // results.
 func (r *Runner) List(ctx context.Context, caller identity.Caller, actor identity.Actor, since time.Time, limit int) ([]ledger.Operation, error) {

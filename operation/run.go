@@ -96,9 +96,9 @@ func (r *Runner) carry(w *work) {
 		w.legs = report.Legs
 		return report.Outcome, report.Result
 	})
-	closing := w.close()                       // 7, beside 6
-	answer := r.finish(w, outcome, result)     // 6
-	r.end(w, answer, closing.within(dropWait)) // the answer waits for both
+	closing := w.close()                         // 7, beside 6
+	answer := r.finish(w, outcome, result)       // 6
+	r.end(w, answer, closing.within(r.dropWait)) // the answer waits for both
 	r.recordDrop(w, closing.whole())
 	r.release(w)
 }

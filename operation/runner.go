@@ -1,6 +1,7 @@
 package operation
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,8 +20,8 @@ import (
 )
 
 const (
-	// dropWait is how long an answer waits for the hold to be dropped; after it
-	// the answer says "pending" and the drop goes on.
+	// dropWait is how long an answer waits for the hold to be dropped, unless
+	// Config says otherwise; after it the answer says "pending" and the drop goes on.
 	dropWait = 250 * time.Millisecond
 	// finishBudget bounds the commits that end an operation.
 	finishBudget = 10 * time.Second
@@ -31,7 +32,7 @@ const (
 // errRunning: this attempt is being carried already; the request is a repeat.
 var errRunning = errors.New("the operation is running")
 
-// Config is what a Runner works with; every field is needed but Ended.
+// Config is what a Runner works with; every field is needed but the last two.
 type Config struct {
 	Ledger   *ledger.Ledger
 	Policy   *policy.Holder
@@ -39,7 +40,8 @@ type Config struct {
 	MCP      *mcpclient.Client
 	Now      func() time.Time
 	Log      *slog.Logger
-	Ended    func(Answer) // called once for each operation that ended; nil: nobody listens
+	Ended    func(Answer)  // called once for each operation that ended; nil: nobody listens
+	DropWait time.Duration // how long an answer waits for the drop; 0: 250 ms
 }
 
 // A Runner runs operations.
@@ -51,6 +53,7 @@ type Runner struct {
 	now      func() time.Time
 	log      *slog.Logger
 	ended    func(Answer)
+	dropWait time.Duration
 
 	mu       sync.Mutex       // guards the fields below; never held across I/O
 	running  map[string]*work // :: operation id → the attempt that is being carried
@@ -64,7 +67,7 @@ func New(c Config) *Runner {
 		c.Ended = func(Answer) {}
 	}
 	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, now: c.Now, log: c.Log, ended: c.Ended,
-		running: map[string]*work{}}
+		dropWait: cmp.Or(c.DropWait, dropWait), running: map[string]*work{}}
 }
 
 // admit makes room for an attempt and starts to dial: a connection carries no

@@ -229,6 +229,88 @@ func TestCallerHangsUp(t *testing.T) {
 	}
 }
 
+// TestCancel: it reaches the leg in flight, and the outcome says what had left.
+func TestCancel(t *testing.T) {
+	for _, tc := range []struct {
+		method, state, retry string
+	}{
+		{"server/discover", "not_sent", "safe"},
+		{"tools/call", "unknown", "never_without_looking"},
+	} {
+		rig := brokertest.New(t, nil)
+		release := rig.Records.Hold(tc.method)
+		a := rig.Call(t, brokertest.Call{Key: "k", Prefer: "respond-async"})
+		if err := rig.Records.Await(t.Context(), func() bool { return rig.Records.Arrived(tc.method) == 1 }); err != nil {
+			t.Fatal(err)
+		}
+		if b := rig.Cancel(t, a.ID, brokertest.Call{Actor: "user:8"}); b.Status != 404 {
+			t.Errorf("%s: another actor's cancel: %d", tc.method, b.Status)
+		}
+		if b := rig.Cancel(t, a.ID, brokertest.Call{}); b.Status != 202 || b.ID != a.ID {
+			t.Errorf("%s: %d %s", tc.method, b.Status, b.Body)
+		}
+		key := "/v1/operations?request_key=k"
+		got := rig.Get(t, key, brokertest.Call{})
+		for got.Status == 202 {
+			got = rig.Get(t, key, brokertest.Call{})
+		}
+		if string(got.State) != tc.state || got.Cause != "caller_cancelled" || string(got.Retry) != tc.retry {
+			t.Errorf("%s: %s", tc.method, got.Body)
+		}
+		release()
+		if b := rig.Cancel(t, a.ID, brokertest.Call{}); b.Status != 200 || b.State != got.State {
+			t.Errorf("%s: a cancel after the end: %d %s", tc.method, b.Status, b.Body)
+		}
+	}
+}
+
+// TestOneLogLine: an operation leaves one line of its own words.
+func TestOneLogLine(t *testing.T) {
+	var log lockedBuffer
+	rig := brokertest.New(t, &brokertest.Options{Log: &log})
+	rig.Call(t, brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": "a-secret-argument"}, Key: "a-key-of-the-gateway"})
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, `"msg":"operation"`) {
+			lines = append(lines, line)
+		}
+		for _, foreign := range []string{"a-secret-argument", "a-key-of-the-gateway"} {
+			if strings.Contains(line, foreign) {
+				t.Errorf("%q is in the log: %s", foreign, line)
+			}
+		}
+	}
+	if len(lines) != 1 {
+		t.Fatalf("%d lines for one operation:\n%s", len(lines), log.String())
+	}
+	for _, want := range []string{`"actor":"user:7"`, `"server":"records"`, `"tool":"drop"`, `"state":"unknown"`, `"cause":"connection_lost"`,
+		`"retry":"never_without_looking"`, `"hold":"dropped"`} {
+		if !strings.Contains(lines[0], want) {
+			t.Errorf("no %s in %s", want, lines[0])
+		}
+	}
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 // TestAsync: 202 with the job's address at once, 200 when it has ended.
 func TestAsync(t *testing.T) {
 	rig := brokertest.New(t, nil)
@@ -293,10 +375,16 @@ func TestNobodyElsesToken(t *testing.T) {
 		return strings.Replace(yaml, grant, grant+strings.NewReplacer("user:7", "user:8", "subjects/7", "subjects/8").Replace(grant), 1)
 	}})
 	var all sync.WaitGroup
-	for i := range 40 {
+	for i := range 24 {
 		actor := fmt.Sprintf("user:%d", 7+i%2)
 		all.Go(func() {
-			a, err := rig.Do(t.Context(), brokertest.Call{Actor: actor, Server: []string{"records", "archive"}[i/2%2]})
+			call := brokertest.Call{Actor: actor, Server: []string{"records", "archive"}[i/2%2], Key: fmt.Sprint("k", i)}
+			a, err := rig.Do(t.Context(), call)
+			for range 3 { // a busy machine may be late for a check: "safe", then
+				if a.Retry == "safe" {
+					a, err = rig.Do(t.Context(), call)
+				}
+			}
 			if err != nil || a.State != "succeeded" || !strings.Contains(a.Text(), `"subject":"`+actor+`"`) {
 				t.Errorf("%s: %v %s", actor, err, a.Body)
 			}
@@ -307,8 +395,8 @@ func TestNobodyElsesToken(t *testing.T) {
 	if slices.Contains(tokens, rig.Bearer) {
 		t.Error("the gateway's bearer reached a server")
 	}
-	if n := rig.Provider.Exchanges(); n != 40 {
-		t.Errorf("%d exchanges for 40 operations", n)
+	if n := rig.Records.Calls("whoami") + rig.Archive.Calls("whoami"); n != 24 {
+		t.Errorf("24 operations, the tool ran %d times", n)
 	}
 }
 

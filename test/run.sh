@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 
 built=$(mktemp)
 trap 'rm -f "$built"' EXIT
-{ if sh test/vault/build.sh >"$built.log" 2>&1; then echo ok; else echo failed; fi >"$built"; } &
+{ if nice -n 19 sh test/vault/build.sh >"$built.log" 2>&1; then echo ok; else echo failed; fi >"$built"; } &
 
 echo "== unit, race, over the dev servers"
 $GO vet ./...

@@ -15,6 +15,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/httpapi"
 )
 
 // callCommand runs one tool call through a broker. Its exit status is 0 for a
@@ -103,31 +106,37 @@ func show(ctx context.Context, w world, flags *clientFlags, raw bool, method, pa
 	if raw {
 		fmt.Fprintf(w.stdout, "%s\n", answer)
 	}
-	var op operation
+	var op httpapi.Operation
 	if err := json.Unmarshal(answer, &op); err != nil {
 		return fmt.Errorf("the broker answered %d with something else than JSON", status)
 	}
 	if op.State == "" {
-		if !raw {
-			fmt.Fprintf(w.stderr, "broker: %d %s (%s) %s\n", status, op.Reason, op.Kind, op.Detail)
-		}
-		return exit(1)
+		return problem(w, raw, answer)
 	}
 	if !raw {
-		op.print(w.stdout)
+		print(w.stdout, op)
 	}
 	switch {
-	case status == http.StatusAccepted:
+	case op.State.Open():
 		return exit(3)
-	case op.State != "succeeded":
+	case op.State != fault.Succeeded:
 		return exit(2)
 	}
 	return nil
 }
 
+// problem prints why a request began nothing.
+func problem(w world, raw bool, answer []byte) error {
+	var p httpapi.Problem
+	if err := json.Unmarshal(answer, &p); err == nil && !raw {
+		fmt.Fprintf(w.stderr, "broker: %d %s (%s) %s\n", p.Status, p.Reason, p.Kind, p.Detail)
+	}
+	return exit(1)
+}
+
 // print shows the outcome and the legs as a small table. What a server wrote
 // is quoted where it could move the cursor.
-func (op operation) print(out io.Writer) {
+func print(out io.Writer, op httpapi.Operation) {
 	fmt.Fprintf(out, "%s  ran: %s (%s)  retry: %s", op.State, op.Ran, op.Evidence, op.Retry)
 	if op.Cause != "" {
 		fmt.Fprintf(out, "  cause: %s", op.Cause)
@@ -139,7 +148,7 @@ func (op operation) print(out io.Writer) {
 	fmt.Fprintln(out)
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, l := range op.Legs {
-		fmt.Fprintf(table, "%s\t%.1f ms\tof %.0f ms left\t%s\t\n", l.Leg, l.MS, l.BudgetMS, l.Reason)
+		fmt.Fprintf(table, "%s\t%.1f ms\tof %d ms left\t%s\t\n", l.Name, l.Took.Seconds()*1000, l.Budget.Milliseconds(), l.Reason)
 	}
 	table.Flush()
 	for name, text := range map[string]json.RawMessage{"result": op.Result, "error": op.Error} {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -118,32 +117,4 @@ func (c *client) host() (base string, h egress.Host, err error) {
 		return "", egress.Host{}, fmt.Errorf(`--api %q: write it as "http://127.0.0.1:8471" or "unix:/path"`, c.address)
 	}
 	return strings.TrimSuffix(c.address, "/"), egress.Host{URL: u, AnyAddress: true}, nil
-}
-
-// operation is what the commands show of an answer.
-type operation struct {
-	ID         string `json:"id"`
-	State      string `json:"state"`
-	Ran        string `json:"ran"`
-	Evidence   string `json:"evidence"`
-	Retry      string `json:"retry"`
-	Cause      string `json:"cause"`
-	RequestKey string `json:"request_key"`
-	Attempt    int    `json:"attempt"`
-	Hold       string `json:"hold"`
-	Durability string `json:"durability"`
-	Withheld   string `json:"withheld"`
-	Legs       []struct {
-		Leg      string  `json:"leg"`
-		BudgetMS float64 `json:"budget_ms"`
-		MS       float64 `json:"ms"`
-		Reason   string  `json:"reason"`
-	} `json:"legs"`
-	Result json.RawMessage `json:"result"`
-	Error  json.RawMessage `json:"error"`
-
-	// of a problem
-	Kind   string `json:"kind"`
-	Reason string `json:"reason"`
-	Detail string `json:"detail"`
 }

@@ -84,7 +84,7 @@ var meanings = map[string]string{
 
 func (s *story) legs(a brokertest.Answer) {
 	for _, l := range a.Legs {
-		s.say("   %-26s %7.1f ms   %s", l.Leg, l.MS, meanings[l.Leg])
+		s.say("   %-26s %7.1f ms   %s", l.Name, l.Took.Seconds()*1000, meanings[l.Name])
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,10 +22,14 @@ import (
 	"onbehalf.internal/broker/secret/canary"
 )
 
-var (
-	binary string
-	vault  *realvault.Vault
-)
+// binary is the program under test; TestMain builds it.
+var binary string
+
+// A bench is a rig over a real Vault of its own.
+type bench struct {
+	*brokertest.Rig
+	vault *realvault.Vault
+}
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "e2e")
@@ -42,15 +47,15 @@ func TestMain(m *testing.M) {
 }
 
 // start runs the program over a Vault of its own.
-func start(t *testing.T, log io.Writer) *brokertest.Rig {
+func start(t *testing.T, log io.Writer) bench {
 	t.Helper()
-	vault = realvault.Start(t)
-	return brokertest.New(t, &brokertest.Options{Binary: binary, Vault: vault.Addr, VaultToken: vault.Token, Log: log})
+	v := realvault.Start(t)
+	return bench{brokertest.New(t, &brokertest.Options{Binary: binary, Vault: v.Addr, VaultToken: v.Token, Log: log}), v}
 }
 
 // TestTable is server × what happens to a call.
 func TestTable(t *testing.T) {
-	var rig *brokertest.Rig
+	var rig bench
 	canary.Run(t, func(c *canary.Cage) {
 		rig = start(t, c.Writer())
 		for server, mcp := range map[string]*devmcp.Server{"records": rig.Records, "archive": rig.Archive} {
@@ -70,8 +75,8 @@ func TestTable(t *testing.T) {
 				tc.call.Server, tc.call.Key = server, server+"-"+strings.ReplaceAll(tc.name, " ", "-")
 				a := rig.Call(t, tc.call)
 				c.Bytes(tc.name, a.Body)
-				cause := a.Cause + a.Reason
-				if a.Status != tc.status || a.State != tc.state || cause != tc.cause {
+				cause := string(a.Cause + a.Reason)
+				if a.Status != tc.status || string(a.State) != tc.state || cause != tc.cause {
 					t.Errorf("%s, %s: %d %s", server, tc.name, a.Status, a.Body)
 				}
 				if tc.state == "" {
@@ -95,8 +100,8 @@ func TestTable(t *testing.T) {
 		c.Plant(rig.Secrets()...)
 		c.File(rig.DatabasePath())
 	})
-	if n := epochs(t); n != 0 {
-		t.Errorf("%d epochs are left in Vault after the broker stopped", n)
+	if left := rig.epochs(t); len(left) != 0 {
+		t.Errorf("%d epochs are left in Vault after the broker stopped", len(left))
 	}
 }
 
@@ -161,8 +166,8 @@ func TestRevokedInVault(t *testing.T) {
 	if err := rig.Archive.Await(t.Context(), func() bool { return rig.Archive.Arrived("initialize") == 1 }); err != nil {
 		t.Fatal(err)
 	}
-	for _, accessor := range epochAccessors(t) {
-		ask(t, "POST", "auth/token/revoke-accessor", map[string]string{"accessor": accessor})
+	for _, accessor := range rig.epochs(t) {
+		rig.ask(t, "POST", "auth/token/revoke-accessor", map[string]string{"accessor": accessor})
 	}
 	release()
 	if a := <-got; a.State != "not_sent" || a.Cause != "hold_gone" || a.Retry != "safe" || rig.Archive.Arrived("tools/call") != 0 {
@@ -170,16 +175,65 @@ func TestRevokedInVault(t *testing.T) {
 	}
 }
 
-func epochs(t *testing.T) int { return len(epochAccessors(t)) }
+// TestReload: SIGHUP takes a grant away; a broken file leaves things as they are.
+func TestReload(t *testing.T) {
+	var log lockedBuffer
+	rig := start(t, &log)
+	await := func(word string) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		for !strings.Contains(log.String(), word) {
+			if ctx.Err() != nil {
+				t.Fatalf("no %s in the log:\n%s", word, log.String())
+			}
+			rig.Get(t, "/v1/operations", brokertest.Call{})
+		}
+	}
+	edit := func(old, new string) {
+		t.Helper()
+		if err := rig.Edit(func(yaml string) string { return strings.Replace(yaml, old, new, 1) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	edit("enabled: true\n        credential", "enabled: false\n        credential")
+	await(`"msg":"reloaded"`)
+	if a := rig.Call(t, brokertest.Call{}); a.Status != 403 || a.Reason != "grant_disabled" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	edit("enabled: false\n        credential", "enabled: perhaps\n        credential")
+	await(`"msg":"reload refused"`)
+	await("profiles.yaml:") // the problem, with its line
+	if a := rig.Call(t, brokertest.Call{}); a.Status != 403 || a.Reason != "grant_disabled" {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
 
-// epochAccessors are the accessors of the live tokens with policy broker-op.
-func epochAccessors(t *testing.T) (found []string) {
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// epochs are the accessors of the live tokens with policy broker-op.
+func (b bench) epochs(t *testing.T) (found []string) {
 	t.Helper()
 	var list struct{ Data struct{ Keys []string } }
-	ask(t, "LIST", "auth/token/accessors", nil, &list)
+	b.ask(t, "LIST", "auth/token/accessors", nil, &list)
 	for _, accessor := range list.Data.Keys {
 		var token struct{ Data struct{ Policies []string } }
-		ask(t, "POST", "auth/token/lookup-accessor", map[string]string{"accessor": accessor}, &token)
+		b.ask(t, "POST", "auth/token/lookup-accessor", map[string]string{"accessor": accessor}, &token)
 		if len(token.Data.Policies) == 1 && token.Data.Policies[0] == "broker-op" {
 			found = append(found, accessor)
 		}
@@ -188,17 +242,17 @@ func epochAccessors(t *testing.T) (found []string) {
 }
 
 // ask makes a request as Vault's root.
-func ask(t *testing.T, method, path string, body any, into ...any) {
+func (b bench) ask(t *testing.T, method, path string, body any, into ...any) {
 	t.Helper()
 	raw, err := json.Marshal(body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequest(method, vault.Addr+"/v1/"+path, bytes.NewReader(raw))
+	req, err := http.NewRequest(method, b.vault.Addr+"/v1/"+path, bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("X-Vault-Token", vault.Token)
+	req.Header.Set("X-Vault-Token", b.vault.Token)
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
