@@ -86,7 +86,9 @@ func (a *API) routes() []route {
 		{"GET", "/v1/operations/:id", 0, identity.Operate, a.get},
 		{"POST", "/v1/operations/:id/cancel", 0, identity.Operate, a.cancel},
 		{"GET", "/healthz", 0, openAccess, a.healthz},
+		{"HEAD", "/healthz", 0, openAccess, a.healthz},
 		{"GET", "/readyz", 0, openAccess, a.readyz},
+		{"HEAD", "/readyz", 0, openAccess, a.readyz},
 	}
 }
 

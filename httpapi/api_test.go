@@ -189,6 +189,11 @@ func TestRoutes(t *testing.T) {
 		{"GET", "/nothing", false, 401},
 		{"DELETE", "/v1/operations", true, 405},
 		{"POST", "/healthz", true, 405},
+		{"HEAD", "/healthz", false, 200},
+		{"OPTIONS", "/v1/operations", false, 401},
+		{"OPTIONS", "/v1/operations", true, 405},
+		{"TRACE", "/v1/operations", true, 405},
+		{"BREW", "/v1/operations", true, 405},
 	} {
 		req, err := http.NewRequest(tc.method, rig.URL+tc.path, nil)
 		if err != nil {

@@ -29,6 +29,8 @@ func (a *API) guard(next http.Handler) http.Handler {
 			a.problem(fault.New("httpapi.guard", fault.HostNotAllowed, "the Host header must be the address this broker listens on")).write(w)
 		case r.Header.Get("Origin") != "":
 			a.problem(fault.New("httpapi.guard", fault.HostNotAllowed, "browsers may not call this API")).write(w)
+		case r.Method == http.MethodOptions: // echo would answer it for anybody
+			a.unrouted(w, r, fault.MethodNotAllowed)
 		default:
 			next.ServeHTTP(w, r)
 		}

@@ -112,8 +112,7 @@ func statusOf(r fault.Reason) int {
 	return http.StatusInternalServerError
 }
 
-// routeError answers for the router: after the caller is known, an address
-// that does not exist is 404, one with another method 405.
+// routeError answers for the router.
 func (a *API) routeError(err error, c echo.Context) {
 	reason := fault.InternalError
 	var he *echo.HTTPError
@@ -125,12 +124,18 @@ func (a *API) routeError(err error, c echo.Context) {
 			reason = fault.MethodNotAllowed
 		}
 	}
-	if _, err := a.Policy.Current().Directory.Caller(c.Request().Header); err != nil {
+	a.unrouted(c.Response(), c.Request(), reason)
+}
+
+// unrouted answers a request that no line of the table takes. Which addresses
+// there are is told to known callers alone.
+func (a *API) unrouted(w http.ResponseWriter, r *http.Request, reason fault.Reason) {
+	if _, err := a.Policy.Current().Directory.Caller(r.Header); err != nil {
 		reason = fault.CallerUnknown
 	}
 	ans := a.problem(fault.New("httpapi.route", reason, ""))
 	a.Metrics.request("other", ans.status)
-	ans.write(c.Response())
+	ans.write(w)
 }
 
 func tooLarge(err error) bool {

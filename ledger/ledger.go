@@ -170,7 +170,7 @@ func fresh(tx *store.Tx, op Operation) error {
 func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.Record) error {
 	out := fault.Outcome{State: fault.Sending, Ran: fault.RanUnknown, Evidence: fault.EvidenceNone}
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		return l.move(tx, id, attempt, out, isReserved)
+		return l.move(tx, id, attempt, out, isReserved, rec.Time)
 	}, ended(named(rec, audit.Sending, id, attempt), out))
 	return failure("ledger.Sending", err)
 }
@@ -181,7 +181,7 @@ func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.
 func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, hold string, rec audit.Record) error {
 	rec.Legs = legs
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		if err := l.end(tx, id, attempt, out); err != nil {
+		if err := l.end(tx, id, attempt, out, rec.Time); err != nil {
 			return err
 		}
 		if _, err := tx.Exec(`UPDATE operations SET legs = ?, hold = ? WHERE id = ?`, asJSON(legs), hold, id); err != nil {
@@ -205,23 +205,27 @@ const (
 
 // end moves an attempt to a state that Finish may reach. Without "sending" on
 // disk nothing can have run.
-func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome) error {
+func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, at time.Time) error {
 	switch out.State {
 	case fault.Succeeded, fault.ToolError, fault.RPCError, fault.PeerRefused, fault.NotSent, fault.InDoubt:
 	default:
 		return ErrOrder
 	}
 	if out.Ran == fault.RanNo {
-		return l.move(tx, id, attempt, out, isEither)
+		return l.move(tx, id, attempt, out, isEither, at)
 	}
-	return l.move(tx, id, attempt, out, isSending)
+	return l.move(tx, id, attempt, out, isSending, at)
 }
 
-// move writes out if the attempt is where from says.
-func (l *Ledger) move(tx *store.Tx, id string, attempt int, out fault.Outcome, from string) error {
+// move writes out if the attempt is where from says. at is when, as the caller
+// tells it; zero: now.
+func (l *Ledger) move(tx *store.Tx, id string, attempt int, out fault.Outcome, from string, at time.Time) error {
+	if at.IsZero() {
+		at = l.now()
+	}
 	changed, err := tx.Exec(`UPDATE operations SET state = ?, ran = ?, evidence = ?, cause = ?, updated = ?
 		WHERE id = ? AND attempt = ?`+from,
-		string(out.State), string(out.Ran), string(out.Evidence), string(out.Cause), l.now().UnixNano(), id, attempt)
+		string(out.State), string(out.Ran), string(out.Evidence), string(out.Cause), at.UnixNano(), id, attempt)
 	if err == nil && changed != 1 {
 		err = ErrOrder
 	}
@@ -229,13 +233,13 @@ func (l *Ledger) move(tx *store.Tx, id string, attempt int, out fault.Outcome, f
 }
 
 // Dropped says what became of the attempt's hold, in whatever state it is, and
-// replaces its legs by the complete ones. If a later attempt has begun, only
+// replaces its legs by the complete ones. Updated stays: it says when the
+// operation ended. If a later attempt has begun, only
 // the record is written.
 func (l *Ledger) Dropped(ctx context.Context, id string, attempt int, hold string, legs []audit.Leg, rec audit.Record) error {
 	rec.Hold = hold
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`UPDATE operations SET hold = ?, legs = ?, updated = ? WHERE id = ? AND attempt = ?`,
-			hold, asJSON(legs), l.now().UnixNano(), id, attempt)
+		_, err := tx.Exec(`UPDATE operations SET hold = ?, legs = ? WHERE id = ? AND attempt = ?`, hold, asJSON(legs), id, attempt)
 		return err
 	}, named(rec, audit.Drop, id, attempt))
 	return failure("ledger.Dropped", err)

@@ -170,10 +170,11 @@ func TestOneOperation(t *testing.T) {
 	}
 
 	r.now = noon.Add(2 * time.Second)
-	if err := r.Finish(ctx, "op1", 1, toolError, []byte(`{"isError": true}`), legs[:1], ledger.HoldHeld, audit.Record{}); err != nil {
+	if err := r.Finish(ctx, "op1", 1, toolError, []byte(`{"isError": true}`), legs[:1], ledger.HoldHeld, audit.Record{Time: noon.Add(1900 * time.Millisecond)}); err != nil {
 		t.Fatal(err)
 	}
-	want.Outcome, want.Updated, want.Result, want.Legs = toolError, r.now, []byte(`{"isError": true}`), legs[:1]
+	// The caller was told this time, and a retrieval has to say the same.
+	want.Outcome, want.Updated, want.Result, want.Legs = toolError, noon.Add(1900*time.Millisecond), []byte(`{"isError": true}`), legs[:1]
 	if diff := cmp.Diff(want, r.get(want)); diff != "" {
 		t.Errorf("after Finish: %s", diff)
 	}
@@ -182,7 +183,7 @@ func TestOneOperation(t *testing.T) {
 	if err := r.Dropped(ctx, "op1", 1, ledger.HoldDropped, legs, audit.Record{Reason: fault.VaultUnreachable}); err != nil {
 		t.Fatal(err)
 	}
-	want.Hold, want.Updated, want.Legs = ledger.HoldDropped, r.now, legs
+	want.Hold, want.Legs = ledger.HoldDropped, legs // it ended before
 	if diff := cmp.Diff(want, r.get(want)); diff != "" {
 		t.Errorf("after Dropped: %s", diff)
 	}

@@ -34,7 +34,7 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 	}
 	err = l.store.Commit(ctx, func(tx *store.Tx) error {
 		for _, o := range left {
-			if err := l.end(tx, o.ID, o.Attempt, o.Outcome); err != nil {
+			if err := l.end(tx, o.ID, o.Attempt, o.Outcome, l.now()); err != nil {
 				return err
 			}
 			if o.Hold != "" || o.Profile == "" {

@@ -137,11 +137,12 @@ func (r *Runner) sending(ctx context.Context, w *work) error {
 func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) Answer {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
 	defer cancel()
-	w.op.Outcome, w.op.Result, w.op.Legs, w.op.Updated = outcome, result, w.allLegs(), r.now()
+	at := r.now()
+	w.op.Outcome, w.op.Result, w.op.Legs, w.op.Updated = outcome, result, w.allLegs(), at
 	if w.session == nil || !w.session.Holds() {
 		w.op.Hold = ""
 	}
-	err := r.ledger.Finish(ctx, w.op.ID, w.op.Attempt, outcome, result, w.op.Legs, w.op.Hold, w.record(audit.Outcome, r.now()))
+	err := r.ledger.Finish(ctx, w.op.ID, w.op.Attempt, outcome, result, w.op.Legs, w.op.Hold, w.record(audit.Outcome, at))
 	answer := Answer{Operation: w.op, Volatile: err != nil}
 	if err != nil {
 		r.log.Error("outcome not written", "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))

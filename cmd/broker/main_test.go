@@ -16,8 +16,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs the real program. A script that asks for a broker with
-// `rig` gets one, over the dev servers, in $API, with its bearer in the file bearer and
-// its configuration in $CONFIG.
+// `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
+// file bearer and its configuration in $CONFIG; `rig unix` has it on a socket.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -31,10 +31,13 @@ func TestScripts(t *testing.T) {
 }
 
 func startRig(ts *testscript.TestScript, neg bool, args []string) {
-	rig, err := brokertest.Start(context.Background(), brokertest.Options{})
+	var o brokertest.Options
+	if len(args) == 1 && args[0] == "unix" {
+		o.API = "unix:" + ts.MkAbs("api.sock")
+	}
+	rig, err := brokertest.Start(context.Background(), o)
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(rig.Close()) })
-	ts.Setenv("API", rig.URL)
 	ts.Setenv("BROKER_API", rig.URL)
 	ts.Setenv("BROKER_BEARER_FILE", ts.MkAbs("bearer"))
 	ts.Setenv("CONFIG", rig.ConfigPath)
