@@ -23,6 +23,7 @@
 package brokertest
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -34,6 +35,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -54,7 +56,7 @@ type Options struct {
 	API         string                   // where the broker listens; empty: a free loopback port
 	Binary      string                   // the program to run as the broker; empty: in this process
 	Config      func(yaml string) string // last word on the configuration
-	Log         io.Writer                // the broker's log; nil: nowhere
+	Log         io.Writer                // gets the broker's log besides Rig.Log
 	ReadTimeout time.Duration            // of the API, to try it out; 0: the real one
 	Tamper      func(store.Moment, []audit.Record) error
 	Dir         string // for configuration and database; empty: a temporary one
@@ -82,6 +84,7 @@ type Rig struct {
 	clientKey string
 	subjects  []string // the actors' credentials
 	options   Options
+	log       logBuffer
 	process   *process // with Options.Binary
 	signer    *ecdsa.PrivateKey
 	stop      context.CancelFunc
@@ -123,6 +126,7 @@ func (r *Rig) start(ctx context.Context, o Options) error {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	o.Log = io.MultiWriter(&r.log, o.Log)
 	if o.Binary != "" && o.API == "" {
 		var err error
 		if o.API, err = freePort(); err != nil {
@@ -289,6 +293,24 @@ func (r *Rig) Edit(change func(yaml string) string) error {
 		return r.process.cmd.Process.Signal(syscall.SIGHUP)
 	}
 	return r.Broker.Reload()
+}
+
+// Log is what the broker has logged so far, a JSON object a line.
+func (r *Rig) Log() string {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	return r.log.b.String()
+}
+
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
 }
 
 // Secrets are the values that must be in no output: the bearer, the broker's

@@ -266,14 +266,13 @@ func TestCancel(t *testing.T) {
 
 // TestOneLogLine: an operation leaves one line of its own words.
 func TestOneLogLine(t *testing.T) {
-	var log lockedBuffer
-	rig := brokertest.New(t, &brokertest.Options{Log: &log})
+	rig := brokertest.New(t, nil)
 	rig.Call(t, brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": "a-secret-argument"}, Key: "a-key-of-the-gateway"})
 	if err := rig.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	var lines []string
-	for line := range strings.Lines(log.String()) {
+	for line := range strings.Lines(rig.Log()) {
 		if strings.Contains(line, `"msg":"operation"`) {
 			lines = append(lines, line)
 		}
@@ -284,7 +283,7 @@ func TestOneLogLine(t *testing.T) {
 		}
 	}
 	if len(lines) != 1 {
-		t.Fatalf("%d lines for one operation:\n%s", len(lines), log.String())
+		t.Fatalf("%d lines for one operation:\n%s", len(lines), rig.Log())
 	}
 	for _, want := range []string{`"actor":"user:7"`, `"server":"records"`, `"tool":"drop"`, `"state":"unknown"`, `"cause":"connection_lost"`,
 		`"retry":"never_without_looking"`, `"hold":"dropped"`} {
@@ -292,23 +291,6 @@ func TestOneLogLine(t *testing.T) {
 			t.Errorf("no %s in %s", want, lines[0])
 		}
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // TestAsync: 202 with the job's address at once, 200 when it has ended.

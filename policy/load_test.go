@@ -409,7 +409,7 @@ func TestLoadRefusesFilesOfOthers(t *testing.T) {
 func TestLoadDoesNotWaitForPipes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "profiles.yaml")
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	if got := problems(t, path).Error(); got != "profiles.yaml: is not a regular file" {
 		t.Error(got)

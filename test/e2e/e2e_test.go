@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,7 +109,7 @@ func TestTable(t *testing.T) {
 func TestKilled(t *testing.T) {
 	for _, server := range []string{"records", "archive"} {
 		t.Run(server, func(t *testing.T) {
-			rig := start(t, io.Discard)
+			rig := start(t, nil)
 			mcp := rig.Records
 			if server == "archive" {
 				mcp = rig.Archive
@@ -152,7 +151,7 @@ func TestKilled(t *testing.T) {
 // TestRevokedInVault: an operator who revokes the epoch by its accessor, as the
 // audit names it, stops the operation before its next leg.
 func TestRevokedInVault(t *testing.T) {
-	rig := start(t, io.Discard)
+	rig := start(t, nil)
 	release := rig.Archive.Hold("initialize")
 	defer release()
 	got := make(chan brokertest.Answer, 1)
@@ -177,15 +176,14 @@ func TestRevokedInVault(t *testing.T) {
 
 // TestReload: SIGHUP takes a grant away; a broken file leaves things as they are.
 func TestReload(t *testing.T) {
-	var log lockedBuffer
-	rig := start(t, &log)
+	rig := start(t, nil)
 	await := func(word string) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		for !strings.Contains(log.String(), word) {
+		for !strings.Contains(rig.Log(), word) {
 			if ctx.Err() != nil {
-				t.Fatalf("no %s in the log:\n%s", word, log.String())
+				t.Fatalf("no %s in the log:\n%s", word, rig.Log())
 			}
 			rig.Get(t, "/v1/operations", brokertest.Call{})
 		}
@@ -207,23 +205,6 @@ func TestReload(t *testing.T) {
 	if a := rig.Call(t, brokertest.Call{}); a.Status != 403 || a.Reason != "grant_disabled" {
 		t.Errorf("%d %s", a.Status, a.Body)
 	}
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // epochs are the accessors of the live tokens with policy broker-op.
