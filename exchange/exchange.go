@@ -62,11 +62,10 @@ func New(now func() time.Time) *Client { return &Client{Now: now} }
 
 // Issued is a token that was held against the decision it was asked for.
 type Issued struct {
-	Token       secret.Text
-	Expires     time.Time // when to stop using it; the provider may allow longer
-	Scopes      []string  // as granted
-	Subject     string    // the sub claim of a JWT; empty for an opaque token
-	Fingerprint string    // the first 8 bytes of the token's SHA-256, in hex
+	Token   secret.Text
+	Expires time.Time // when to stop using it; the provider may allow longer
+	Scopes  []string  // as granted
+	Subject string    // the sub claim of a JWT; empty for an opaque token
 }
 
 // Exchange asks for a token as d says. The subject is the actor's credential,

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"cmp"
-	"encoding/hex"
 	"maps"
 	"net/url"
 	"slices"
@@ -78,8 +77,7 @@ func (o order) accept(a answer, begun time.Time, sent secret.Text) (Issued, erro
 	if err != nil {
 		return Issued{}, err
 	}
-	digest := a.token.Digest()
-	issued := Issued{Token: a.token, Expires: expires, Scopes: scopes, Fingerprint: hex.EncodeToString(digest[:8])}
+	issued := Issued{Token: a.token, Expires: expires, Scopes: scopes}
 	if o.profile.Response.TokenFormat == "opaque" {
 		return o.acceptOpaque(issued)
 	}
