@@ -126,8 +126,12 @@ func (r *Runner) release(w *work) {
 }
 
 // sending makes "tools/call may have left" durable. From then on an attempt
-// that breaks down is in doubt.
+// that breaks down is in doubt. It is asked again only for a call that the server
+// refused by an HTTP status and that is sent corrected; what it wrote still holds.
 func (r *Runner) sending(ctx context.Context, w *work) error {
+	if w.sent {
+		return nil
+	}
 	err := r.ledger.Sending(ctx, w.op.ID, w.op.Attempt, w.record(audit.Sending, r.now()))
 	w.sent = err == nil
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/internal/devidp"
+	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/internal/devvault"
 )
 
@@ -226,6 +228,37 @@ func TestCallerHangsUp(t *testing.T) {
 	a := rig.Call(t, brokertest.Call{Key: "k"}) // waits on the job that exists
 	if a.State != "succeeded" || a.Hold != "dropped" || rig.Records.Calls("whoami") != 1 {
 		t.Errorf("%s", a.Body)
+	}
+}
+
+// TestCorrectedCall: a call that the server refused over its version is sent once
+// more, in the same attempt, through the same checks.
+func TestCorrectedCall(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	rig.Call(t, brokertest.Call{}) // finds out the era
+	refused := 0
+	rig.Records.Break(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if refused > 0 || devmcp.MethodOf(r) != "tools/call" {
+				next.ServeHTTP(w, r)
+				return
+			}
+			refused++
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusBadRequest)
+			io.WriteString(w, `{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}`)
+		})
+	})
+	reads := rig.Vault.Count("GET", holds)
+	a := rig.Call(t, brokertest.Call{})
+	if a.State != "succeeded" || a.Attempt != 1 || !strings.HasSuffix(a.LegNames(), "tools/call tools/call drop") || refused != 1 {
+		t.Errorf("%s", a.Body)
+	}
+	if n := rig.Vault.Count("GET", holds) - reads; n != 2 {
+		t.Errorf("%d reads of the hold for two calls", n)
+	}
+	if n := rig.Records.Calls("whoami"); n != 2 {
+		t.Errorf("whoami ran %d times in two operations", n)
 	}
 }
 
