@@ -8,7 +8,7 @@ GO ?= go
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
 unit:       ; $(GO) vet ./... && $(GO) test -race ./...
-real: vault ; $(GO) test -race -count=1 -tags realvault $$(cat test/real-packages)
+real: vault ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
 lint:       ; sh test/lint.sh
 vuln:       ; sh test/vuln.sh
 vault:      ; sh test/vault/build.sh

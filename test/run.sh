@@ -22,4 +22,4 @@ if [ "$(cat "$built")" != ok ]; then
     exit 1
 fi
 rm -f "$built.log"
-$GO test -race -count=1 -tags realvault $(cat test/real-packages)
+$GO test -race -count=1 -tags real $(cat test/real-packages)

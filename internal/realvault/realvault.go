@@ -1,7 +1,7 @@
 // Package realvault runs real Vault in dev mode for a test.
 //
 // It never skips: a test that asks for real Vault fails where there is none.
-// Which tests ask is decided by the build tag realvault.
+// Which tests ask is decided by the build tag real.
 package realvault
 
 import (

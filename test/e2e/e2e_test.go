@@ -1,4 +1,4 @@
-//go:build realvault
+//go:build real
 
 package e2e
 
