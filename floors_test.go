@@ -4,6 +4,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -33,7 +34,7 @@ var floors = [][]string{
 }
 
 // apart are packages that import nothing of ours: the counterparts.
-var apart = []string{"internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "deploy/vault"}
+var apart = []string{"internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "internal/counterparts", "deploy/vault"}
 
 // The files are read here and not with "go list": the test cache sees what a
 // test opens, not what a child process opens, and would keep a stale "ok".
@@ -44,8 +45,8 @@ func TestFloors(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && (path == "test" || path == "tools" || path == "bench" || strings.HasPrefix(path, ".git")) {
-			return fs.SkipDir // modules of their own, which stand outside the house
+		if err == nil && d.IsDir() && outside(path) {
+			return fs.SkipDir
 		}
 		pkg := filepath.ToSlash(filepath.Dir(path))
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
@@ -88,6 +89,16 @@ func TestFloors(t *testing.T) {
 	}
 }
 
+// outside reports whether a folder stands outside the house: what only tests and
+// measures, and modules of their own.
+func outside(path string) bool {
+	if path == "test" || path == "bench" || path == ".git" {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(path, "go.mod"))
+	return err == nil && path != "."
+}
+
 // TestProductHasNoCounterparts: what `broker` links holds no dev server, no
 // profiler and nothing of a test. (expvar comes with the Prometheus client; it registers
 // with the default mux, which nothing serves.)
@@ -97,7 +108,7 @@ func TestProductHasNoCounterparts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dep := range strings.Fields(string(out)) {
-		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/brokertest", "/secret/canary", "net/http/pprof",
+		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/secret/canary", "net/http/pprof",
 			"github.com/zitadel/", "github.com/modelcontextprotocol/"} {
 			if strings.Contains(dep, refused) || dep == refused {
 				t.Errorf("cmd/broker depends on %s", dep)

@@ -1,0 +1,25 @@
+// Package counterparts runs, for a test, programs that the broker talks to and
+// that nobody here wrote: what the broker claims about a protocol is held
+// against other people's reading of it.
+//
+//	process.go  how any of them is started and stopped
+//	servers.go  MCP servers on SDKs of others
+//	dex.go      an identity provider that ignores the audience asked for
+//	zitadel.go  an identity provider whose tokens are opaque
+//	token.go    how a test gets a subject token from them
+//	openbao.go  a Vault of other hands
+//
+// What always holds:
+//
+//   - Nothing is skipped: where a program is not in the cache, the test fails
+//     and says which script puts it there. Which tests ask is decided by the
+//     build tag real.
+//   - A program gets an environment of its own and an empty home, and ends with
+//     the test.
+//   - A test that fails shows what its programs said.
+//
+// It imports nothing of ours, so that no mistake of ours is on both sides. It
+// does not bend a counterpart into what we expect: but for the address that one of
+// them listens on (servers.go), each is as it is shipped, and
+// its oddities are what the tests are about.
+package counterparts

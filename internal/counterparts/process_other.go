@@ -1,0 +1,7 @@
+//go:build !linux
+
+package counterparts
+
+import "syscall"
+
+var dieWithParent = &syscall.SysProcAttr{}
