@@ -3,13 +3,15 @@
 
 GO ?= go
 
-.PHONY: demo test unit real lint vuln vault fuzz
+.PHONY: demo test unit real lint vuln counterparts vault fuzz bench
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
 unit:       ; $(GO) vet ./... && $(GO) test -race ./...
-real: vault ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
+real: counterparts ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
 lint:       ; sh test/lint.sh
 vuln:       ; sh test/vuln.sh
+counterparts: ; sh test/install.sh
 vault:      ; sh test/vault/build.sh
 fuzz:       ; sh test/fuzz.sh
+bench: vault ; $(GO) run ./bench

@@ -1,25 +1,35 @@
 #!/bin/sh
-# Everything that `make test` runs. Building Vault takes minutes on an empty
-# cache, so the suites that do not need it run beside the build. What cannot be
-# built or started is a failure.
+# Everything that `make test` runs. Building the counterparts takes minutes on
+# an empty cache, so the suites that do not need them run beside it. What cannot
+# be built or started is a failure.
 set -eu
 cd "$(dirname "$0")/.."
 : "${GO:=go}"
 
-built=$(mktemp)
-trap 'rm -f "$built"' EXIT
-{ if nice -n 19 sh test/vault/build.sh >"$built.log" 2>&1; then echo ok; else echo failed; fi >"$built"; } &
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+begun=$(date +%s)
+part() { echo "== $1 ($(($(date +%s) - begun)) s since the start)"; }
 
-echo "== unit, race, over the dev servers"
+{ if nice -n 19 sh test/install.sh >"$work/install.log" 2>&1; then touch "$work/installed"; fi; } &
+
+part "unit tests over the dev servers, race"
 $GO vet ./...
 $GO test -race ./...
 
-echo "== real Vault: the vault contract, the set-up script, the real binary end to end"
+part "waiting for the counterparts"
 wait
-if [ "$(cat "$built")" != ok ]; then
-    cat "$built.log" >&2
-    rm -f "$built.log"
+grep -a ' s$' "$work/install.log" || true
+if [ ! -e "$work/installed" ]; then
+    tail -n 60 "$work/install.log" >&2
     exit 1
 fi
-rm -f "$built.log"
-$GO test -race -count=1 -tags real $(cat test/real-packages)
+
+part "real Vault, OpenBao, dex, zitadel, MCP servers; the real program end to end"
+table=TestProvidersServersEngines
+$GO test -race -count=1 -tags real -skip $table $(cat test/real-packages)
+
+part "provider x server x engine"
+$GO test -race -count=1 -tags real -run $table -v ./test/e2e >"$work/table.log" 2>&1 || { grep -aE '^ *(---|[a-z_]+\.go)' "$work/table.log" | head -n 80 >&2; exit 1; }
+grep -a '^table:' "$work/table.log"
+part done
