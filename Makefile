@@ -3,7 +3,7 @@
 
 GO ?= go
 
-.PHONY: demo test unit real lint vuln counterparts vault fuzz bench
+.PHONY: demo test unit real lint vuln newest counterparts vault fuzz bench
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
@@ -11,6 +11,7 @@ unit:       ; $(GO) vet ./... && $(GO) test -race ./...
 real: counterparts ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
 lint:       ; sh test/lint.sh
 vuln:       ; sh test/vuln.sh
+newest:     ; sh test/newest.sh
 counterparts: ; sh test/install.sh
 vault:      ; sh test/vault/build.sh
 fuzz:       ; sh test/fuzz.sh
