@@ -22,29 +22,65 @@ import (
 //
 // Its errors hold a *fault.Error: internal_error for a request that may not
 // leave like this, the reasons of [Line.Ready] where the connection did not
-// come about, connection_lost, wall_clock and caller_cancelled otherwise. They
-// do not say whether bytes have left; a [Line] does.
+// come about, connection_lost, wall_clock and caller_cancelled otherwise, and
+// without idle connections those of [Line.Do]. They do not say whether bytes
+// have left; a [Line] does.
 func NewClient(h Host, idle int) *http.Client {
+	return &http.Client{
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport:     transport(h, idle),
+	}
+}
+
+// transport keeps connections, or uses a [Line] for each request: what is sent
+// once on a connection of its own needs no pool.
+func transport(h Host, idle int) http.RoundTripper {
+	if idle == 0 {
+		return single{h}
+	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		_, conn, err := h.dial(ctx)
 		return conn, err
 	}
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
-	return &http.Client{
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Transport: &client{host: h, transport: &http.Transport{
-			Proxy:                  nil, // the environment's proxy would see every request, and hide its address from the gate
-			DialContext:            dial,
-			DialTLSContext:         dial,
-			Protocols:              &http1,
-			DisableCompression:     true,
-			MaxResponseHeaderBytes: headLimit,
-			DisableKeepAlives:      idle == 0,
-			MaxIdleConnsPerHost:    idle,
-			MaxConnsPerHost:        4 * idle,
-		}},
+	return &client{host: h, transport: &http.Transport{
+		Proxy:                  nil, // the environment's proxy would see every request, and hide its address from the gate
+		DialContext:            dial,
+		DialTLSContext:         dial,
+		Protocols:              &http1,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: headLimit,
+		MaxIdleConnsPerHost:    idle,
+		MaxConnsPerHost:        4 * idle,
+	}}
+}
+
+// A single gives every request a Line, which ends with the answer's body.
+type single struct{ host Host }
+
+func (s single) RoundTrip(req *http.Request) (*http.Response, error) {
+	l := NewLine(s.host)
+	res, err := l.Do(req.Context(), req, func() error { return nil })
+	if err != nil {
+		l.Close()
+		return nil, err
 	}
+	if res.StatusCode/100 == 3 {
+		res.Header.Del("Location")
+	}
+	res.Body = lineBody{res.Body, l}
+	return res, nil
+}
+
+type lineBody struct {
+	io.ReadCloser
+	line *Line
+}
+
+func (b lineBody) Close() error {
+	b.ReadCloser.Close()
+	return b.line.Close()
 }
 
 const opClient = "egress.Client"

@@ -157,31 +157,34 @@ func TestClientFaults(t *testing.T) {
 	for _, tc := range []struct {
 		name, answer string
 		hangs        bool // after the answer, until the context is cancelled
-		reason       fault.Reason
+		single       fault.Reason
+		pooled       fault.Reason // http.Transport has no error of its own for a long head
 	}{
-		{"long head", fmt.Sprintf(flood, 70<<10, 0), false, fault.ConnectionLost},
-		{"no answer", "", false, fault.ConnectionLost},
-		{"half a body", half, false, fault.ConnectionLost},
-		{"hangs", "", true, fault.CallerCancelled},
-		{"hangs in the body", half, true, fault.CallerCancelled},
+		{"long head", fmt.Sprintf(flood, 70<<10, 0), false, fault.ReplyTooLarge, fault.ConnectionLost},
+		{"no answer", "", false, fault.ConnectionLost, fault.ConnectionLost},
+		{"half a body", half, false, fault.ConnectionLost, fault.ConnectionLost},
+		{"hangs", "", true, fault.CallerCancelled, fault.CallerCancelled},
+		{"hangs in the body", half, true, fault.CallerCancelled, fault.CallerCancelled},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			p := listen(t, func(_ int64, c net.Conn, r *bufio.Reader) {
-				take(r)
-				io.WriteString(c, tc.answer)
-				if tc.hangs {
-					cancel()
-					io.Copy(io.Discard, c)
+		for idle, want := range []fault.Reason{tc.single, tc.pooled} {
+			t.Run(fmt.Sprintf("%s, %d idle", tc.name, idle), func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				p := listen(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+					take(r)
+					io.WriteString(c, tc.answer)
+					if tc.hangs {
+						cancel()
+						io.Copy(io.Discard, c)
+					}
+				})
+				res, err := egress.NewClient(p.host, idle).Do(post(p.host, "{}").WithContext(ctx))
+				if err == nil {
+					_, err = io.ReadAll(res.Body)
+					res.Body.Close()
 				}
+				wantReason(t, err, want)
 			})
-			res, err := egress.NewClient(p.host, 0).Do(post(p.host, "{}").WithContext(ctx))
-			if err == nil {
-				_, err = io.ReadAll(res.Body)
-				res.Body.Close()
-			}
-			wantReason(t, err, tc.reason)
-		})
+		}
 	}
 }

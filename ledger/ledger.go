@@ -32,6 +32,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"onbehalf.internal/broker/audit"
@@ -86,6 +87,7 @@ type Ledger struct {
 	store   *store.Store
 	now     func() time.Time
 	denials denials
+	reads   sync.Map // :: text of a query → *sql.Stmt
 }
 
 // New returns the ledger in s. now is the clock of its rows and records.

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"time"
 
 	"onbehalf.internal/broker/fault"
@@ -54,7 +55,11 @@ func (l *Ledger) all(ctx context.Context, op, where string, args ...any) ([]Oper
 }
 
 func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operation, error) {
-	rows, err := l.store.Read().QueryContext(ctx, query, args...)
+	stmt, err := l.statement(query)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -72,4 +77,21 @@ func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operat
 		list = append(list, op)
 	}
 	return list, rows.Err()
+}
+
+// statement returns the prepared form of one of the queries above: preparing
+// costs more than running. It ends with the store.
+func (l *Ledger) statement(query string) (*sql.Stmt, error) {
+	if stmt, ok := l.reads.Load(query); ok {
+		return stmt.(*sql.Stmt), nil
+	}
+	stmt, err := l.store.Read().Prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	kept, raced := l.reads.LoadOrStore(query, stmt)
+	if raced {
+		stmt.Close()
+	}
+	return kept.(*sql.Stmt), nil
 }

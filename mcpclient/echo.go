@@ -18,7 +18,7 @@ const minEcho = 8
 // where JSON escapes hide it.
 func echoes(doc strictjson.Raw, token secret.Text) bool {
 	value := token.Reveal()
-	if len(doc) == 0 || len(value) < minEcho {
+	if len(doc) < len(value) || len(value) < minEcho { // no form is shorter than the value, and an escape is longer than what it stands for
 		return false
 	}
 	forms := echoForms(value)

@@ -11,7 +11,9 @@ import (
 // is never changed: add one. Each runs once, in a transaction of its own.
 //
 // The SQL is what PostgreSQL takes too, hence BIGINT for times (nanoseconds
-// since 1970, UTC) and BYTEA for bytes.
+// since 1970, UTC) and BYTEA for bytes. One word is SQLite's own: only as INTEGER
+// is audit.seq the row's number itself; as BIGINT it would be a second index to
+// write with every record.
 var migrations = []string{
 	`CREATE TABLE meta (
 		one     BIGINT PRIMARY KEY CHECK (one = 1),
@@ -21,12 +23,12 @@ var migrations = []string{
 	);
 
 	CREATE TABLE audit (
-		seq       BIGINT PRIMARY KEY,
-		time      BIGINT NOT NULL,
-		kind      TEXT   NOT NULL,
-		operation TEXT   NOT NULL,
-		line      TEXT   NOT NULL,
-		hash      BYTEA  NOT NULL
+		seq       INTEGER PRIMARY KEY,
+		time      BIGINT  NOT NULL,
+		kind      TEXT    NOT NULL,
+		operation TEXT    NOT NULL,
+		line      TEXT    NOT NULL,
+		hash      BYTEA   NOT NULL
 	);
 	CREATE INDEX audit_operation ON audit (operation) WHERE operation <> '';
 
