@@ -3,7 +3,7 @@
 
 GO ?= go
 
-.PHONY: demo test unit real lint vuln newest counterparts vault fuzz bench
+.PHONY: demo test unit real lint vuln newest counterparts vault fuzz soak bench
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
@@ -15,4 +15,5 @@ newest:     ; sh test/newest.sh
 counterparts: ; sh test/install.sh
 vault:      ; sh test/vault/build.sh
 fuzz:       ; sh test/fuzz.sh
+soak: counterparts ; sh test/soak.sh
 bench: vault ; $(GO) run ./bench

@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf16"
@@ -137,6 +138,9 @@ func clip(s string) string {
 
 // ascii escapes what JSON lets stand: DEL and everything beyond ASCII.
 func ascii(line []byte) []byte {
+	if !slices.ContainsFunc(line, func(b byte) bool { return b >= 0x7f }) {
+		return line
+	}
 	out := make([]byte, 0, len(line))
 	for _, r := range string(line) {
 		switch {

@@ -30,7 +30,6 @@ var migrations = []string{
 		line      TEXT    NOT NULL,
 		hash      BYTEA   NOT NULL
 	);
-	CREATE INDEX audit_operation ON audit (operation) WHERE operation <> '';
 
 	CREATE TABLE operations (
 		id          TEXT   PRIMARY KEY,
