@@ -29,15 +29,19 @@ func TestRedirectIsAnAnswer(t *testing.T) {
 		if err != nil || got != status {
 			t.Errorf("line: %d, %v, want %d", got, err, status)
 		}
-		res, err := egress.NewClient(p.host, 1).Do(post(p.host, "{}"))
-		if err != nil || res.StatusCode != status {
-			t.Errorf("client: %v, %v, want %d", res, err, status)
+		for idle := range 2 {
+			res, err := egress.NewClient(p.host, idle).Do(post(p.host, "{}"))
+			if err != nil || res.StatusCode != status {
+				t.Errorf("client, %d idle: %v, %v, want %d", idle, res, err, status)
+			}
 		}
 	}
 	for _, location := range []string{"http://[::1", "://", "//[", ""} {
 		p := listen(t, answering("HTTP/1.1 302 Found\r\nLocation: "+location+"\r\nContent-Length: 0\r\n\r\n"))
-		if res, err := egress.NewClient(p.host, 1).Do(post(p.host, "{}")); err != nil || res.StatusCode != 302 {
-			t.Errorf("Location %q: %v, %v, want 302", location, res, err)
+		for idle := range 2 {
+			if res, err := egress.NewClient(p.host, idle).Do(post(p.host, "{}")); err != nil || res.StatusCode != 302 {
+				t.Errorf("Location %q, %d idle: %v, %v, want 302", location, idle, res, err)
+			}
 		}
 	}
 	if elsewhere.Load() != 0 {

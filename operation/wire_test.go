@@ -168,6 +168,21 @@ func TestSafeIsSafe(t *testing.T) {
 	}
 }
 
+// TestSafeIsSafeAtOnce: the next attempt does not wait for the drop of the last.
+func TestSafeIsSafeAtOnce(t *testing.T) {
+	b := &bench{Rig: brokertest.New(t, nil), t: t}
+	b.Call(t, brokertest.Call{}) // finds out the era
+	b.at("tools/call", status(401))
+	b.Vault.Fail("DELETE", holds, 1, devvault.Failure{Hang: true})
+	if first := b.Call(t, brokertest.Call{Key: "k"}); first.State != "refused" || first.Hold != "pending" {
+		t.Fatalf("%s", first.Body)
+	}
+	b.Records.Break(nil)
+	if second := b.Call(t, brokertest.Call{Key: "k"}); second.State != "succeeded" || second.Attempt != 2 {
+		t.Errorf("%s", second.Body)
+	}
+}
+
 // TestGrantGoneLater: what happened is told, the result is withheld, and the
 // same key starts nothing.
 func TestGrantGoneLater(t *testing.T) {
