@@ -63,17 +63,18 @@ type Config struct {
 
 // A Broker is a whole broker.
 type Broker struct {
-	policy  *policy.Holder
-	vault   *vault.Client
-	store   *store.Store
-	ledger  *ledger.Ledger
-	runner  *operation.Runner
-	metrics *httpapi.Metrics
-	api     net.Listener
-	expose  net.Listener // metrics; nil: not asked for
-	log     *slog.Logger
-	now     func() time.Time
-	timeout time.Duration // Config.ReadTimeout
+	policy   *policy.Holder
+	vault    *vault.Client
+	store    *store.Store
+	ledger   *ledger.Ledger
+	runner   *operation.Runner
+	sessions *session.Manager
+	metrics  *httpapi.Metrics
+	api      net.Listener
+	expose   net.Listener // metrics; nil: not asked for
+	log      *slog.Logger
+	now      func() time.Time
+	timeout  time.Duration // Config.ReadTimeout
 
 	mu       sync.Mutex
 	draining bool
@@ -111,9 +112,9 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	mcp := mcpclient.New(mcpclient.Config{Name: "onbehalf-broker", Version: Version, Now: c.Now})
-	sessions := session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
+	b.sessions = session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
 	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() })
-	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: sessions, MCP: mcp,
+	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp,
 		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, DropWait: c.DropWait})
 	if b.api, err = httpapi.Listen(c.Snapshot.Listen.API); err != nil {
 		return err
@@ -218,6 +219,9 @@ func (b *Broker) drain(servers []*http.Server) {
 	defer cancel()
 	if err := b.runner.Drain(ctx); err != nil {
 		b.log.Warn("drain budget spent", "open", b.runner.Running())
+	}
+	if err := b.sessions.Drain(ctx); err != nil {
+		b.log.Warn("drain budget spent", "refreshes", true)
 	}
 	ctx, cancel = context.WithTimeout(context.Background(), closeBudget)
 	defer cancel()

@@ -46,15 +46,17 @@ const (
 	Denial   Kind = "denial"   // a request was refused; nothing was begun
 	Sending  Kind = "sending"  // from here on tools/call may have left
 	Outcome  Kind = "outcome"  // how an operation ended
-	Drop     Kind = "drop"     // what became of a hold
+	Drop     Kind = "drop"     // what became of a hold, and of a legacy server's session
 	Reload   Kind = "reload"   // another snapshot is in force, or was refused
 	Recovery Kind = "recovery" // what a dead process left was closed
+
+	Revocation Kind = "revocation" // whether the provider ended an exchanged token
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery:
+	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation:
 		return true
 	}
 	return false

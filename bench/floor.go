@@ -159,6 +159,17 @@ type leg struct {
 	status         int
 }
 
+// message is "" for the end of a session, which has no body.
+func (l leg) message() string {
+	switch {
+	case l.method == "":
+		return ""
+	case strings.HasPrefix(l.method, "notifications/"):
+		return `{"jsonrpc":"2.0","method":"` + l.method + `","params":` + l.params + `}`
+	}
+	return `{"jsonrpc":"2.0","id":"` + rand.Text() + `","method":"` + l.method + `","params":` + l.params + `}`
+}
+
 const (
 	modernVersion = "2026-07-28"
 	legacyVersion = "2025-11-25"
@@ -174,6 +185,7 @@ var (
 		{"notifications/initialized", `{}`, 202},
 		{"tools/call", `{"name":"whoami","arguments":{}}`, 200},
 	}
+	sessionEnd = leg{status: 204} // a DELETE
 )
 
 // converse makes the MCP legs over one fresh connection, each with the token as
@@ -200,17 +212,23 @@ func (f *floor) converse(ctx context.Context, hold string) error {
 	if !bytes.Contains(answer, []byte(rightAnswer)) {
 		return fmt.Errorf("floor: the tool answered %q", answer)
 	}
-	return nil
+	if session == "" {
+		return nil
+	}
+	token, err := f.held(ctx, hold)
+	if err == nil {
+		_, _, err = f.send(ctx, client, sessionEnd, token, session)
+	}
+	return err
 }
 
 // send sends one leg and returns the session that the next one belongs to.
 func (f *floor) send(ctx context.Context, client *http.Client, l leg, token, session string) (string, []byte, error) {
-	id := `"id":"` + rand.Text() + `",`
-	if strings.HasPrefix(l.method, "notifications/") {
-		id = ""
+	verb, body := "POST", l.message()
+	if l.method == "" {
+		verb = "DELETE"
 	}
-	body := `{"jsonrpc":"2.0",` + id + `"method":"` + l.method + `","params":` + l.params + `}`
-	req, err := http.NewRequestWithContext(ctx, "POST", f.mcp, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, verb, f.mcp, strings.NewReader(body))
 	if err != nil {
 		return "", nil, err
 	}

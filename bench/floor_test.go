@@ -40,8 +40,9 @@ func TestFloorMakesWhatTheBrokerMakes(t *testing.T) {
 		{"modern", counts{"provider POST /oauth/token": 1, "vault GET kv/data/broker/subjects/7": 1, "vault POST cubbyhole/op/…": 1,
 			"vault GET cubbyhole/op/…": 1, "vault DELETE cubbyhole/op/…": 1, "records POST tools/call": 1}},
 		{"legacy", counts{"provider POST /oauth/token": 1, "vault GET kv/data/broker/subjects/7": 1, "vault POST cubbyhole/op/…": 1,
-			"vault GET cubbyhole/op/…": 3, "vault DELETE cubbyhole/op/…": 1,
-			"archive POST initialize": 1, "archive POST notifications/initialized": 1, "archive POST tools/call": 1}},
+			"vault GET cubbyhole/op/…": 4, "vault DELETE cubbyhole/op/…": 1,
+			"archive POST initialize": 1, "archive POST notifications/initialized": 1, "archive POST tools/call": 1,
+			"archive DELETE": 1}},
 	} {
 		f, err := newFloor(t.Context(), v, w.rig, row.era)
 		if err != nil {

@@ -50,7 +50,7 @@ func transport(h Host, idle int) http.RoundTripper {
 		DialTLSContext:         dial,
 		Protocols:              &http1,
 		DisableCompression:     true,
-		MaxResponseHeaderBytes: headLimit,
+		MaxResponseHeaderBytes: int64(h.headLimit()),
 		MaxIdleConnsPerHost:    idle,
 		MaxConnsPerHost:        4 * idle,
 	}}

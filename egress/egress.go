@@ -14,7 +14,7 @@
 //     (see [Host.Allows]). There is no second look-up in between.
 //   - No request is ever sent twice.
 //   - HTTP/1.1, TLS 1.2 or newer. Nothing is decompressed. The head of an answer
-//     has at most 64 KiB. The size of a body is the reader's to limit.
+//     is bounded by its Host. The size of a body is the reader's to limit.
 //   - An error is a [fault.Error] and holds no text of a peer or a library.
 //     [http.Client] puts it into a [url.Error], with method and URL.
 //
@@ -23,6 +23,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,9 +38,9 @@ import (
 	"onbehalf.internal/broker/fault"
 )
 
-// headLimit is how many bytes the head of an answer may have, with all interim
-// (1xx) answers before it.
-const headLimit = 64 << 10
+// defaultHead is how many bytes the head of an answer may have, with all interim
+// (1xx) answers before it, where a Host does not say.
+const defaultHead = 64 << 10
 
 // A Host is where bytes may go: one scheme, host and port from the operator's
 // declaration.
@@ -49,6 +50,7 @@ type Host struct {
 	AnyAddress bool                   // the operator's own infrastructure (Vault): no address is refused
 	CA         *x509.CertPool         // nil: the system's
 	Sessions   tls.ClientSessionCache // nil: no TLS session resumption
+	HeadLimit  int                    // bytes that the head of an answer may have, with all interim (1xx) answers before it; 0: 64 KiB
 
 	Resolver *net.Resolver // nil: the system's
 
@@ -74,6 +76,8 @@ func (h Host) outgoing(ctx context.Context, op string, req *http.Request) (*http
 	out.GetBody = nil
 	return out, nil
 }
+
+func (h Host) headLimit() int { return cmp.Or(h.HeadLimit, defaultHead) }
 
 // address returns host:port as it is dialled.
 func address(u *url.URL) string {

@@ -54,7 +54,7 @@ func (l *Line) Ready(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return l.take(newWire(plain, conn))
+	return l.take(newWire(plain, conn, l.host.headLimit()))
 }
 
 var errClosed = fault.New("egress.Line.Ready", fault.ConnectFailed, "the line was closed")
@@ -103,6 +103,17 @@ func (l *Line) drop(c *wire) {
 // to another host. After the first byte: write_failed, connection_lost,
 // reply_too_large (the head), reply_malformed, wall_clock, caller_cancelled.
 func (l *Line) Do(ctx context.Context, req *http.Request, open func() error) (*http.Response, error) {
+	sent, err := l.Send(ctx, req, open)
+	if err != nil {
+		return nil, err
+	}
+	return sent.Answer()
+}
+
+// Send is the first half of Do: it returns when req is written, or as much of
+// it as can be. Its errors are those of Do with nothing written. Whoever gets
+// no error calls Answer, and before it nothing else on the Line but Close.
+func (l *Line) Send(ctx context.Context, req *http.Request, open func() error) (Sent, error) {
 	const op = "egress.Line.Do"
 	l.written = 0
 	if req.Body != nil {
@@ -110,27 +121,36 @@ func (l *Line) Do(ctx context.Context, req *http.Request, open func() error) (*h
 	}
 	out, err := l.host.outgoing(ctx, op, req)
 	if err != nil {
-		return nil, err
+		return Sent{}, err
 	}
 	if err := l.Ready(ctx); err != nil {
-		return nil, err
+		return Sent{}, err
 	}
 	if err := open(); err != nil {
-		return nil, err
+		return Sent{}, err
 	}
 	// The gate may have waited for a disk.
 	if reason := unsent(ctx); reason != fault.None {
-		return nil, fault.New(op, reason, "")
+		return Sent{}, fault.New(op, reason, "")
 	}
-	return l.exchange(ctx, l.wire, out)
+	return l.write(ctx, l.wire, out), nil
 }
 
-// exchange writes req and reads the head of the answer.
-func (l *Line) exchange(ctx context.Context, c *wire, req *http.Request) (*http.Response, error) {
+// A Sent is a request that was written and whose answer was not read.
+type Sent struct {
+	ctx       context.Context
+	line      *Line
+	wire      *wire
+	req       *http.Request
+	stop      func() bool // ends ctx's hold on the connection
+	unwritten error       // not all of it was
+}
+
+func (l *Line) write(ctx context.Context, c *wire, req *http.Request) Sent {
 	c.idle, c.used = false, true
 	stop := context.AfterFunc(ctx, c.expire)
-	unwritten := req.Write(counter{c.conn, &l.written})
-	if unwritten != nil {
+	err := req.Write(counter{c.conn, &l.written})
+	if err != nil {
 		// A peer that has read enough may have answered (413) before it closed.
 		c.conn.SetReadDeadline(time.Now().Add(lastWords))
 		if over(ctx) != nil {
@@ -138,17 +158,22 @@ func (l *Line) exchange(ctx context.Context, c *wire, req *http.Request) (*http.
 			c.discard()
 		}
 	}
-	res, reason := c.readHead(req)
+	return Sent{ctx, l, c, req, stop, err}
+}
+
+// Answer is the second half of Do: it reads the head of the answer.
+func (s Sent) Answer() (*http.Response, error) {
+	res, reason := s.wire.readHead(s.req)
 	if reason != fault.None {
-		if unwritten != nil {
+		if s.unwritten != nil {
 			reason = fault.WriteFailed
 		}
-		stop()
-		l.drop(c)
-		return nil, l.cut(ctx, "egress.Line.Do", reason)
+		s.stop()
+		s.line.drop(s.wire)
+		return nil, s.line.cut(s.ctx, "egress.Line.Do", reason)
 	}
-	body := &reply{ctx: ctx, line: l, wire: c, stop: stop, body: res.Body,
-		keep: unwritten == nil && !req.Close && !res.Close}
+	body := &reply{ctx: s.ctx, line: s.line, wire: s.wire, stop: s.stop, body: res.Body,
+		keep: s.unwritten == nil && !s.req.Close && !res.Close}
 	if res.Body == http.NoBody {
 		body.end(io.EOF)
 		return res, nil

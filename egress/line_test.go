@@ -397,6 +397,51 @@ type deaf struct{ net.Conn }
 func (deaf) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // Written is the length of the request, to the byte, and of the last one only.
+// TestSendIsHalfOfDo: Send returns when the request is written, with the peer
+// still silent; Answer then reads what Do would have.
+func TestSendIsHalfOfDo(t *testing.T) {
+	read, speak := make(chan struct{}), make(chan struct{})
+	p := listen(t, func(_ int64, c net.Conn, r *bufio.Reader) {
+		if take(r) {
+			close(read)
+			<-speak
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	h := p.host
+	l := lineTo(t, h)
+	sent, err := l.Send(t.Context(), post(h, "x"), open)
+	if err != nil || l.Written() == 0 {
+		t.Fatalf("%v after %d bytes", err, l.Written())
+	}
+	<-read
+	close(speak)
+	res, err := sent.Answer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(res.Body); string(b) != "ok" || err != nil {
+		t.Errorf("%q, %v", b, err)
+	}
+	if _, err := l.Send(t.Context(), post(h, "x"), func() error { return errors.New("shut") }); err == nil || l.Written() != 0 {
+		t.Errorf("through a gate that was shut: %v, %d bytes", err, l.Written())
+	}
+}
+
+// TestHeadLimit: a Host may set it.
+func TestHeadLimit(t *testing.T) {
+	const first, last = "HTTP/1.1 204 X\r\nX: ", "\r\n\r\n"
+	for size, want := range map[int]fault.Reason{2000: fault.None, 2001: fault.ReplyTooLarge} {
+		p := listen(t, answering(first+strings.Repeat("x", size-len(first)-len(last))+last))
+		h := p.host
+		h.HeadLimit = 2000
+		_, _, err := exchange(t.Context(), lineTo(t, h), post(h, ""))
+		if want == fault.None && err != nil || want != fault.None && fault.ReasonOf(err) != want {
+			t.Errorf("%d bytes: %v, want %q", size, err, want)
+		}
+	}
+}
+
 func TestWritten(t *testing.T) {
 	var got atomic.Int64
 	p := listen(t, func(_ int64, c net.Conn, r *bufio.Reader) {

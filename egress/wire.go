@@ -29,13 +29,14 @@ type wire struct {
 	idle bool      // no exchange is open on it
 	rest io.Reader // of an answer whose reader has gone; nil: none
 
+	headMost int  // what a head may take
 	headLeft int  // what the head being read may still take; -1 in a body
 	overflow bool // a head wanted more
 	lost     bool // reading failed below HTTP
 }
 
-func newWire(plain *tap, conn net.Conn) *wire {
-	c := &wire{plain: plain, conn: conn, idle: true, headLeft: -1}
+func newWire(plain *tap, conn net.Conn, headMost int) *wire {
+	c := &wire{plain: plain, conn: conn, idle: true, headMost: headMost, headLeft: -1}
 	c.r = bufio.NewReader(c)
 	return c
 }
@@ -63,7 +64,7 @@ func (c *wire) Read(p []byte) (int, error) {
 // readHead reads the head of the answer to req and passes over interim answers
 // (RFC 9110 §15.2).
 func (c *wire) readHead(req *http.Request) (*http.Response, fault.Reason) {
-	c.headLeft = headLimit
+	c.headLeft = c.headMost
 	defer func() { c.headLeft = -1 }()
 	for range interimLimit + 1 {
 		res, err := http.ReadResponse(c.r, req)

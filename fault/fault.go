@@ -17,7 +17,10 @@
 // This package does not log, does not wrap, and does not know HTTP.
 package fault
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // A Kind says whose move is next. It is the `kind` of a problem answer.
 type Kind string
@@ -41,6 +44,8 @@ type Error struct {
 	Op     string // the step, as package.Function
 	Reason Reason
 	Detail string // one sentence of ours: which field, what to do; may be empty
+
+	After time.Duration // a counterpart wants to be left alone for so long; 0: it did not say
 }
 
 // New returns an Error. The detail, if any, must be ours: see [Error].

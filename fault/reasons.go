@@ -63,19 +63,23 @@ const (
 
 // Vault: the subject credential, the client key, the hold.
 const (
-	VaultUnreachable   Reason = "vault_unreachable"
-	VaultSealed        Reason = "vault_sealed"
-	VaultDenied        Reason = "vault_denied"
-	VaultRateLimited   Reason = "vault_rate_limited"
-	VaultUnexpected    Reason = "vault_unexpected" // an answer that is none: 3xx, not JSON, a 2xx that is not the right one
-	VaultNotReady      Reason = "vault_not_ready"  // no live login or epoch
-	CredentialMissing  Reason = "credential_missing"
-	CredentialRejected Reason = "credential_rejected" // there, but not a token that may be sent
-	HoldFailed         Reason = "hold_failed"
-	HoldGone           Reason = "hold_gone"
-	HoldChanged        Reason = "hold_changed"
-	SessionClosed      Reason = "session_closed"
-	CheckStale         Reason = "check_stale" // more than a second between the check and the first byte
+	VaultUnreachable      Reason = "vault_unreachable"
+	VaultSealed           Reason = "vault_sealed"
+	VaultDenied           Reason = "vault_denied"
+	VaultRateLimited      Reason = "vault_rate_limited"
+	VaultUnexpected       Reason = "vault_unexpected" // an answer that is none: 3xx, not JSON, a 2xx that is not the right one
+	VaultNotReady         Reason = "vault_not_ready"  // no live login or epoch
+	CredentialMissing     Reason = "credential_missing"
+	CredentialRejected    Reason = "credential_rejected"    // there, but not a token that may be sent
+	CredentialChanged     Reason = "credential_changed"     // somebody else replaced it meanwhile
+	CredentialUnversioned Reason = "credential_unversioned" // in a KV engine that has no check-and-set
+	SubjectExpired        Reason = "subject_expired"        // the actor's token has ended
+	RotationLost          Reason = "rotation_lost"          // the provider replaced the refresh token and Vault did not take the new one
+	HoldFailed            Reason = "hold_failed"
+	HoldGone              Reason = "hold_gone"
+	HoldChanged           Reason = "hold_changed"
+	SessionClosed         Reason = "session_closed"
+	CheckStale            Reason = "check_stale" // more than a second between the check and the first byte
 )
 
 // The exchange.
@@ -98,6 +102,11 @@ const (
 	ScopeWidened        Reason = "scope_widened"
 	ScopeNarrowed       Reason = "scope_narrowed"
 	LifetimeTooShort    Reason = "lifetime_too_short"
+	WrongSignature      Reason = "wrong_signature"     // no key of the provider's verifies the token
+	WrongBinding        Reason = "wrong_binding"       // bound to a key or certificate that is not ours
+	TokenInactive       Reason = "token_inactive"      // introspection says so
+	TokenNotYetValid    Reason = "token_not_yet_valid" // its nbf is in the future
+	KeysUnavailable     Reason = "keys_unavailable"    // the keys that would verify it cannot be had
 )
 
 // The MCP legs. Before the call was sent:
@@ -115,12 +124,15 @@ const (
 	Unauthorized            Reason = "unauthorized"
 	InsufficientScope       Reason = "insufficient_scope"
 	Redirected              Reason = "redirected"
-	StatusRefused           Reason = "status_refused" // a 4xx of the refusal list
-	StatusUnclear           Reason = "status_unclear" // a status that proves nothing, with a JSON-RPC body
-	Intermediary            Reason = "intermediary"   // the same without one: somebody between
-	SessionLost             Reason = "session_lost"   // 404 to a request that carried a session id
-	ServerError             Reason = "server_error"   // a JSON-RPC error
-	ToolFailed              Reason = "tool_failed"    // isError: true
+	StatusRefused           Reason = "status_refused"     // a 4xx of the refusal list
+	MethodRefused           Reason = "method_refused"     // 405, or a 4xx that says -32601
+	HeaderMismatch          Reason = "header_mismatch"    // 400 that says -32020
+	CapabilityMissing       Reason = "capability_missing" // 400 that says -32021
+	StatusUnclear           Reason = "status_unclear"     // a status that proves nothing, with a JSON-RPC body
+	Intermediary            Reason = "intermediary"       // the same without one: somebody between
+	SessionLost             Reason = "session_lost"       // 404 to a request that carried a session id
+	ServerError             Reason = "server_error"       // a JSON-RPC error
+	ToolFailed              Reason = "tool_failed"        // isError: true
 	UnsupportedContinuation Reason = "unsupported_continuation"
 	SecretEchoed            Reason = "secret_echoed"
 )
@@ -128,6 +140,7 @@ const (
 // Cut off: the call was sent and no answer that we understand came back.
 const (
 	WallClock       Reason = "wall_clock" // the operation's own deadline
+	Idle            Reason = "idle"       // no byte for as long as the idle window
 	WriteFailed     Reason = "write_failed"
 	ConnectionLost  Reason = "connection_lost"
 	StreamEnded     Reason = "stream_ended"
@@ -155,22 +168,25 @@ var kinds = map[Reason]Kind{
 
 	VaultUnreachable: Unavailable, VaultSealed: Unavailable, VaultDenied: Unavailable, VaultRateLimited: Unavailable,
 	VaultUnexpected: Unavailable, VaultNotReady: Unavailable, CredentialMissing: Unavailable, CredentialRejected: Unavailable,
+	CredentialChanged: Unavailable, CredentialUnversioned: Unavailable, SubjectExpired: Unavailable, RotationLost: Unavailable,
 	HoldFailed: Unavailable, HoldGone: Unavailable, HoldChanged: Unavailable, SessionClosed: Unavailable, CheckStale: Spent,
 
 	ProviderUnreachable: Unavailable, ProviderRateLimited: Unavailable, ProviderRedirect: Refused, ProviderError: Refused,
 	ProviderConfig: Refused, SubjectRejected: Refused, TargetRejected: Refused, ScopeRejected: Refused,
 	InteractionRequired: Refused, ExchangeMalformed: Refused, WrongTokenType: Refused, WrongAudience: Refused,
 	WrongSubject: Refused, WrongActor: Refused, WrongIssuer: Refused, ScopeWidened: Refused, ScopeNarrowed: Refused,
-	LifetimeTooShort: Refused,
+	LifetimeTooShort: Refused, WrongSignature: Refused, WrongBinding: Refused, TokenInactive: Refused, TokenNotYetValid: Refused,
+	KeysUnavailable: Unavailable,
 
 	BudgetSpent: Spent, CallerCancelled: Spent, HostRefused: Unavailable, ConnectFailed: Unavailable,
 	TLSFailed: Unavailable, VersionUnsupported: Refused,
 
 	Unauthorized: Refused, InsufficientScope: Refused, Redirected: Refused, StatusRefused: Refused,
+	MethodRefused: Refused, HeaderMismatch: Refused, CapabilityMissing: Refused,
 	StatusUnclear: Unknown, Intermediary: Unknown, SessionLost: Unknown, ServerError: Unknown, ToolFailed: Refused,
 	UnsupportedContinuation: Unknown, SecretEchoed: Unknown,
 
-	WallClock: Unknown, WriteFailed: Unknown, ConnectionLost: Unknown, StreamEnded: Unknown, ReplyMalformed: Unknown,
+	WallClock: Unknown, Idle: Unknown, WriteFailed: Unknown, ConnectionLost: Unknown, StreamEnded: Unknown, ReplyMalformed: Unknown,
 	ReplyTooLarge: Unknown, ReplyMismatched: Unknown, ServerAsked: Unknown,
 }
 

@@ -13,6 +13,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/strictjson"
 )
@@ -204,6 +205,7 @@ type Operation struct {
 	Updated    time.Time      `json:"updated"`
 	Deadline   time.Time      `json:"deadline"`
 	Ledger     *Ledger        `json:"ledger,omitempty"`
+	Text       string         `json:"text,omitempty"` // Result as plain text, see mcpclient.Text
 
 	// The server's own bytes: they are spliced into an answer, never encoded.
 	Result json.RawMessage `json:"result,omitempty"`
@@ -231,6 +233,9 @@ func (a *API) operation(got operation.Answer) answer {
 	b := shown(got)
 	id := a.ledger()
 	b.Ledger = &id
+	if b.State != fault.RPCError {
+		b.Text = mcpclient.Text(got.Result)
+	}
 	body, _ := json.Marshal(b)
 	if got.Result != nil {
 		member := "result"

@@ -240,11 +240,22 @@ func (l *Ledger) move(tx *store.Tx, id string, attempt int, out fault.Outcome, f
 // the record is written.
 func (l *Ledger) Dropped(ctx context.Context, id string, attempt int, hold string, legs []audit.Leg, rec audit.Record) error {
 	rec.Hold = hold
-	err := l.store.Commit(ctx, func(tx *store.Tx) error {
+	err := l.store.CommitLater(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec(`UPDATE operations SET hold = ?, legs = ? WHERE id = ? AND attempt = ?`, hold, asJSON(legs), id, attempt)
 		return err
 	}, named(rec, audit.Drop, id, attempt))
 	return failure("ledger.Dropped", err)
+}
+
+// Revoked says whether the provider ended the attempt's token, which reason is
+// for, and replaces the legs like Dropped.
+func (l *Ledger) Revoked(ctx context.Context, id string, attempt int, legs []audit.Leg, reason fault.Reason, rec audit.Record) error {
+	rec.Reason = reason
+	err := l.store.CommitLater(ctx, func(tx *store.Tx) error {
+		_, err := tx.Exec(`UPDATE operations SET legs = ? WHERE id = ? AND attempt = ?`, asJSON(legs), id, attempt)
+		return err
+	}, named(rec, audit.Revocation, id, attempt))
+	return failure("ledger.Revoked", err)
 }
 
 // named and ended fill what the ledger knows better than its caller.

@@ -10,13 +10,14 @@
 //	era          pinned, remembered, or asked for                era.go
 //	handshake    legacy servers                                  era.go
 //	CallTool     tools/call → Report                             conversation.go
-//	ListTools    tools/list, page by page → Report               tools.go
+//	ListTools    tools/list, page by page → Listing, Report      tools.go
+//	Farewell     legacy servers: cancelled, and the session goes farewell.go
 //
 // Every leg goes the same way (leg.go):
 //
-//	budget left → connection ready → Gate.Credential → request (request.go)
+//	budget left → connection ready → Gate.Credential → request (request.go, mirror.go)
 //	→ Gate.Sending, for tools/call → still fresh → first byte
-//	→ answer (reply.go, stream.go) → what it proves (outcome.go)
+//	→ answer (reply.go, stream.go, aside.go) → what it proves (outcome.go)
 //
 // What always holds:
 //
@@ -29,22 +30,22 @@
 //   - An answer counts only if it is one JSON-RPC 2.0 object with our id, byte
 //     for byte, and exactly one of result and error. What is not understood is
 //     never a success and never "safe to repeat".
+//   - What a server sends is bounded in every direction (policy.Limits), and read
+//     no further than the answer.
 //   - No redirect is followed, no URL of the server is fetched, no text of the
 //     server becomes an error or a leg. It leaves only as Report.Result, as a
-//     listed tool, and as the scope of a Challenge.
-//   - Nothing outlives the call: no goroutine, no session, no second request.
+//     listed tool, as the message of a Progress and as the scope of a Challenge.
+//   - Nothing outlives the call: no goroutine, no second request. What Farewell
+//     begins ends with the function that it returns.
 //
-// Left out so far: mirrored arguments (Mcp-Param-*), answering a ping,
-// notifications/cancelled and DELETE at the end of a legacy session, resuming a
-// stream, tasks and input_required.
+// Left out: resuming a stream (a lost answer is in doubt), batches, which no
+// single request needs, tasks and input_required, which are outcomes of their own.
 package mcpclient
 
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/base64"
 	"net"
 	"time"
 
@@ -57,6 +58,7 @@ const (
 	rememberEra = 10 * time.Minute
 	rememberTLS = 24 * time.Hour // tickets die sooner; this is when an unused server's cache goes
 	maxServers  = 1024
+	maxMirrors  = 4096
 )
 
 // Config is what a Client needs from the world. Zero fields mean the real thing.
@@ -68,13 +70,14 @@ type Config struct {
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// A Client opens conversations. It remembers which era a server is in and its
-// TLS sessions, and nothing that belongs to an operation. It is safe for
-// concurrent use.
+// A Client opens conversations. It remembers which era a server is in, its TLS
+// sessions and which arguments of its tools go into headers, and nothing that
+// belongs to an operation. It is safe for concurrent use.
 type Client struct {
 	conf     Config
 	eras     *cache.Cache[dialect]
 	sessions *cache.Cache[tls.ClientSessionCache]
+	mirrors  *cache.Cache[mirrors]
 }
 
 // New returns a Client.
@@ -88,19 +91,22 @@ func New(conf Config) *Client {
 		conf:     conf,
 		eras:     cache.New[dialect](maxServers, conf.Now),
 		sessions: cache.New[tls.ClientSessionCache](maxServers, conf.Now),
+		mirrors:  cache.New[mirrors](maxMirrors, conf.Now),
 	}
 }
 
 // Open returns a conversation with s that has not begun. It does no I/O.
 func (c *Client) Open(s *policy.Server) *Conversation {
 	return &Conversation{
-		client: c,
-		server: s,
-		line: egress.NewLine(egress.Host{
-			URL: s.URL, AllowCIDRs: s.AllowCIDRs, CA: s.CA, Sessions: c.sessionsOf(s), Dial: c.conf.Dial,
-		}),
-		ids: randomText(),
+		client: c, server: s, limits: s.Limits.Filled(), line: c.newLine(s),
+		ids: newNumbering(s.NumericIDs), listed: map[string]mirrors{},
 	}
+}
+
+func (c *Client) newLine(s *policy.Server) *egress.Line {
+	return egress.NewLine(egress.Host{
+		URL: s.URL, AllowCIDRs: s.AllowCIDRs, CA: s.CA, Sessions: c.sessionsOf(s), HeadLimit: s.Limits.Filled().Head, Dial: c.conf.Dial,
+	})
 }
 
 // sessionsOf returns the TLS sessions of s. A ticket says that the server knows
@@ -117,11 +123,3 @@ func (c *Client) sessionsOf(s *policy.Server) tls.ClientSessionCache {
 // serverKey changes with the address: what was found out about one does not
 // hold for another of the same name.
 func serverKey(s *policy.Server) string { return s.ID + " " + s.URL.String() }
-
-// randomText returns 22 characters. Ids that start with them collide with
-// nobody's, where a server keys its streams by the bare id.
-func randomText() string {
-	var b [16]byte
-	rand.Read(b[:]) // never fails: crypto/rand
-	return base64.RawURLEncoding.EncodeToString(b[:])
-}

@@ -38,6 +38,14 @@ type Gate struct {
 type Call struct {
 	Tool      string
 	Arguments strictjson.Raw // an object; nil is {}
+
+	// Context names on whose authority the call is made. A list of tools that
+	// the server calls private is remembered for calls of the same Context
+	// alone; "" remembers none.
+	Context string
+
+	Idle     time.Duration  // a leg on which nothing comes in for so long is given up; 0: the budget alone
+	Progress func(Progress) // gets what the server says while it works; nil: it is not asked to
 }
 
 // A Report is how a conversation ended.
@@ -50,22 +58,26 @@ type Report struct {
 	Challenge Challenge  // of a 401 or 403
 }
 
-// A Conversation is what one operation says to one server, over one connection
-// that no other operation uses. Its methods may overlap: they wait for each
-// other, but Close does not wait.
+// A Conversation is what one operation says to one server, over connections
+// that no other operation uses: one for its requests, and a short second one
+// where the first is taken. Its methods may overlap: they wait for each other,
+// but Close does not wait.
 type Conversation struct {
 	client *Client
 	server *policy.Server
+	limits policy.Limits
 	line   *egress.Line
-	ids    string // what every request id begins with
+	ids    numbering
 
 	mu      sync.Mutex // held by whoever uses the line; guards what follows
 	speaks  dialect
-	session string // Mcp-Session-Id of a legacy server
-	greeted bool   // tools/… may be sent
-	count   int    // requests so far
+	session string             // Mcp-Session-Id of a legacy server
+	greeted bool               // tools/… may be sent
+	cutOff  strictjson.Raw     // id of a request that a legacy server may still work on
+	listed  map[string]mirrors // tools as they were listed here
 
 	gate    Gate
+	call    Call // what is being called; its Tool is "" while listing
 	legs    []audit.Leg
 	calling bool // the gate stood open for tools/call
 }
@@ -83,7 +95,7 @@ func (c *Conversation) Close() error { return c.line.Close() }
 // CallTool calls a tool once. It always returns a report; a panic on the way is
 // one, too.
 func (c *Conversation) CallTool(ctx context.Context, call Call, g Gate) (rep Report) {
-	c.begin(g)
+	c.begin(g, call)
 	defer c.end()
 	defer func() {
 		if recover() != nil {
@@ -100,8 +112,12 @@ func (c *Conversation) CallTool(ctx context.Context, call Call, g Gate) (rep Rep
 	if e, ok := c.greet(ctx); !ok {
 		return c.report(e.beforehand())
 	}
+	mirrored, ok := c.mirrored(call)
+	if !ok {
+		return c.report(ending{failure: fault.MalformedRequest})
+	}
 	e := c.request(ctx, message{
-		method: methodCall, name: call.Tool,
+		method: methodCall, name: call.Tool, mirrored: mirrored, wantsProgress: call.Progress != nil,
 		params: params{Name: call.Tool, Arguments: call.Arguments},
 	})
 	e.readToolResult()
@@ -118,14 +134,13 @@ func (call Call) check() fault.Reason {
 	return fault.None
 }
 
-// request sends m. If a modern server refuses the version that it says in the
-// same breath it supports, m is sent once more, through the gate again: the
-// refusal proves that the first was not taken up.
+// request sends m. If a modern server refuses it for a fault that can be mended,
+// m is sent once more, through the gate again: the refusal proves that the
+// first was not taken up.
 func (c *Conversation) request(ctx context.Context, m message) ending {
 	first := c.leg(ctx, m)
 	c.reconsiderEra(first)
-	refused := first.status == http.StatusBadRequest && first.rpc.code() == codeVersion
-	if !refused || c.speaks.era != policy.EraModern || !slices.Contains(first.rpc.supported, c.speaks.version) {
+	if first.status != http.StatusBadRequest || c.speaks.era != policy.EraModern || !c.mend(ctx, &m, first) {
 		return first
 	}
 	if again := c.leg(ctx, m); again.sent {
@@ -134,13 +149,26 @@ func (c *Conversation) request(ctx context.Context, m message) ending {
 	return first
 }
 
-func (c *Conversation) begin(g Gate) {
+// mend changes m so that it is worth sending again: the version is, by the
+// server's own word, one that it speaks, or the tool's schema turns out to ask
+// for other headers.
+func (c *Conversation) mend(ctx context.Context, m *message, refused ending) bool {
+	switch refused.rpc.code() {
+	case codeVersion:
+		return slices.Contains(refused.rpc.supported, c.speaks.version)
+	case codeHeader:
+		return m.method == methodCall && c.mirrorAnew(ctx, m)
+	}
+	return false
+}
+
+func (c *Conversation) begin(g Gate, call Call) {
 	c.mu.Lock()
-	c.gate, c.legs, c.calling = g, nil, false
+	c.gate, c.call, c.legs, c.calling = g, call, nil, false
 }
 
 func (c *Conversation) end() {
-	c.gate = Gate{}
+	c.gate, c.call = Gate{}, Call{}
 	c.mu.Unlock()
 }
 

@@ -113,8 +113,11 @@ func judgeProbe(e ending, accepted []string) (dialect, ending) {
 	case e.failure != fault.None || e.echoed:
 		return dialect{}, e
 	case e.result != nil:
-		supported, ok := discovered(e.result)
-		if !ok {
+		supported, said, ok := discovered(e.result)
+		switch {
+		case !said: // it answers whatever it is asked, and does not know this
+			return legacy, e
+		case !ok:
 			return dialect{}, ending{failure: fault.ReplyMalformed}
 		}
 		return choose(supported, accepted)
@@ -130,11 +133,13 @@ func judgeProbe(e ending, accepted []string) (dialect, ending) {
 	return dialect{}, e
 }
 
-// discovered returns the versions in an answer to server/discover.
-func discovered(result strictjson.Raw) (supported []string, ok bool) {
-	m, _ := strictjson.Members(result) // an object: parseReply has seen to it
-	supported, ok = texts(m["supportedVersions"])
-	return supported, ok && resultType(m) == fault.None
+// discovered returns the versions in an answer to server/discover; said is false
+// if nothing in it speaks of versions.
+func discovered(result strictjson.Raw) (supported []string, said, ok bool) {
+	m := strictjson.Parts(result)
+	raw, said := m["supportedVersions"]
+	supported, ok = texts(raw)
+	return supported, said, ok && resultType(m) == fault.None
 }
 
 // choose returns the best dialect that both sides speak.
@@ -188,16 +193,17 @@ func (c *Conversation) initialize(ctx context.Context, offer string) (e ending, 
 	if e.result == nil || e.failure != fault.None || e.echoed {
 		return e, false
 	}
-	m, _ := strictjson.Members(e.result) // an object: parseReply has seen to it
+	m := strictjson.Parts(e.result)
 	version, isText := text(m["protocolVersion"])
 	session, valid := sessionID(e.header)
-	switch {
-	case !isText || !valid:
+	if !isText || !valid {
 		return ending{failure: fault.ReplyMalformed}, false
-	case version == versionModern || !slices.Contains(acceptedVersions(c.server), version):
+	}
+	c.session = session // the server has it, whatever it speaks
+	if version == versionModern || !slices.Contains(acceptedVersions(c.server), version) {
 		return ending{failure: fault.VersionUnsupported}, false
 	}
-	c.speaks.version, c.session = version, session
+	c.speaks.version = version
 	return e, true
 }
 

@@ -2,11 +2,15 @@ package mcpclient
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/egress"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/strictjson"
 )
 
 const (
@@ -20,50 +24,73 @@ const (
 
 // leg is one exchange, entered in the list of legs whatever becomes of it.
 func (c *Conversation) leg(ctx context.Context, m message) (e ending) {
-	began := time.Now()
-	deadline, bounded := ctx.Deadline()
 	e = c.interrupted()
-	defer func() {
-		c.legs = append(c.legs, audit.Leg{
-			Name: m.method, Budget: max(0, deadline.Sub(began)), Took: time.Since(began), Reason: classify(e).Cause,
-		})
-	}()
-	if !bounded {
+	began := time.Now()
+	defer func() { c.legs = append(c.legs, legOf(ctx, m.method, began, e)) }()
+	if _, bounded := ctx.Deadline(); !bounded {
 		return ending{failure: fault.BudgetSpent}
 	}
 	return c.exchange(ctx, m)
 }
 
+// legOf is the entry of a leg that is over.
+func legOf(ctx context.Context, name string, began time.Time, e ending) audit.Leg {
+	deadline, _ := ctx.Deadline()
+	return audit.Leg{Name: name, Budget: max(0, deadline.Sub(began)), Took: time.Since(began), Reason: classify(e).Cause}
+}
+
 // exchange sends m and reads the answer. From the line that asks for it to the
 // return, the credential is in this frame and in one request.
 func (c *Conversation) exchange(ctx context.Context, m message) ending {
-	ctx, giveUp := context.WithCancel(ctx)
-	defer giveUp()
-	if err := c.line.Ready(ctx); err != nil {
-		return ending{failure: fault.ReasonOf(err)}
-	}
-	cred, err := c.gate.Credential(ctx, m.method)
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	out, err := c.send(ctx, c.line, m)
 	if err != nil {
-		return ending{failure: fault.ReasonOf(err)}
+		return ending{failure: reasonOf(ctx, err)}
 	}
-	req, id, err := c.newRequest(m, cred)
+	watch := startWatch(c.call.Idle, giveUp)
+	defer watch.stop()
+	resp, err := out.sent.Answer()
 	if err != nil {
-		return ending{failure: fault.ReasonOf(err)}
-	}
-	resp, err := c.line.Do(ctx, req, func() error { return c.open(ctx, m, cred.ReadAt) })
-	if err != nil {
-		return c.unanswered(err)
+		return c.noteCutOff(m, out.id, ending{sent: c.line.Written() > 0, failure: reasonOf(ctx, err)})
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		defer time.AfterFunc(errorBodyWait, giveUp).Stop()
+		defer time.AfterFunc(errorBodyWait, func() { giveUp(nil) }).Stop()
 	}
-	e := c.read(resp, m, id)
-	e.echoed = echoes(e.result, cred.Value) || e.rpc != nil && echoes(e.rpc.raw, cred.Value)
+	aside := c.listen(ctx, out)
+	defer aside.stop()
+	e := c.read(ctx, resp, m, question{id: out.id, limits: c.limits, ping: aside.ping, note: aside.note}, watch)
+	aside.stop() // from here on c is ours alone again
+	e.echoed = echoes(e.result, out.cred.Value) || e.rpc != nil && echoes(e.rpc.raw, out.cred.Value)
 	if e.failure == fault.None {
 		c.line.Leave(resp.Body)
 	}
-	return e
+	return c.noteCutOff(m, out.id, e)
+}
+
+// An outgoing is a request that has left.
+type outgoing struct {
+	sent egress.Sent
+	id   strictjson.Raw
+	cred Credential
+}
+
+// send puts m on line. With an error nothing has left.
+func (c *Conversation) send(ctx context.Context, line *egress.Line, m message) (outgoing, error) {
+	if err := line.Ready(ctx); err != nil {
+		return outgoing{}, err
+	}
+	cred, err := c.gate.Credential(ctx, m.method)
+	if err != nil {
+		return outgoing{}, err
+	}
+	req, id, err := c.newRequest(m, cred)
+	if err != nil {
+		return outgoing{}, err
+	}
+	sent, err := line.Send(ctx, req, func() error { return c.open(ctx, m, cred.ReadAt) })
+	return outgoing{sent, id, cred}, err
 }
 
 // open is the last word before the first byte. Recording may wait for a disk,
@@ -78,32 +105,94 @@ func (c *Conversation) open(ctx context.Context, m message, readAt time.Time) er
 	if c.client.conf.Now().Sub(readAt) > maxAge {
 		return fault.New("mcpclient.open", fault.CheckStale, "")
 	}
-	c.calling = m.method == methodCall
+	if m.method == methodCall {
+		c.calling = true
+	}
 	return nil
 }
 
-// unanswered is the ending of a request to which not even the head of an answer
-// came. Our own byte count says whether it left.
-func (c *Conversation) unanswered(err error) ending {
-	return ending{sent: c.line.Written() > 0, failure: fault.ReasonOf(err)}
-}
-
 // read takes from an answer what can be known.
-func (c *Conversation) read(resp *http.Response, m message, id string) ending {
+func (c *Conversation) read(ctx context.Context, resp *http.Response, m message, q question, w watch) ending {
 	e := ending{sent: true, status: resp.StatusCode, session: c.session != ""}
 	switch {
 	case m.notification && e.status/100 == 2:
 		e.accepted = true // some servers send a body along; it means nothing
 	case e.status == http.StatusOK:
-		answer, err := readReply(resp, id)
+		answer, err := readReply(resp.Header, w.over(resp.Body), q)
 		if err != nil {
-			e.failure = fault.ReasonOf(err)
+			e.failure = reasonOf(ctx, err)
 		}
 		e.reply, e.header = answer, resp.Header
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
 		e.challenge = parseChallenge(resp.Header.Values("WWW-Authenticate"))
 	default:
-		e.rpc = readErrorBody(resp)
+		e.rpc = readErrorBody(resp.Header, resp.Body, c.limits)
 	}
 	return e
+}
+
+// noteCutOff remembers a request that a legacy server may still be working on:
+// it left, and no answer came that we take. Nobody may cancel initialize.
+func (c *Conversation) noteCutOff(m message, id strictjson.Raw, e ending) ending {
+	working := e.sent && e.failure != fault.None && (e.status == 0 || e.status == http.StatusOK)
+	if working && c.speaks.era == policy.EraLegacy && !m.notification && m.method != methodInitialize {
+		c.cutOff = id
+	}
+	if e.status == http.StatusNotFound && e.session {
+		c.session = "" // the server has no such session any more
+	}
+	return e
+}
+
+var errIdle = fault.New("mcpclient.leg", fault.Idle, "")
+
+// reasonOf returns why a leg failed: for what reason it was given up, if it was.
+func reasonOf(ctx context.Context, err error) fault.Reason {
+	reason := fault.ReasonOf(err)
+	if reason == fault.CallerCancelled && context.Cause(ctx) == errIdle {
+		return fault.Idle
+	}
+	return reason
+}
+
+// A watch gives a leg up on which nothing comes in for as long as its window.
+// The zero watch never does.
+type watch struct {
+	timer  *time.Timer
+	window time.Duration
+}
+
+func startWatch(window time.Duration, giveUp context.CancelCauseFunc) watch {
+	if window <= 0 {
+		return watch{}
+	}
+	return watch{time.AfterFunc(window, func() { giveUp(errIdle) }), window}
+}
+
+func (w watch) stop() {
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+}
+
+// over returns r so that every byte of it begins the window anew.
+func (w watch) over(r io.Reader) io.Reader {
+	if w.timer == nil {
+		return r
+	}
+	w.timer.Reset(w.window) // the head came in
+	return heard{r, w}
+}
+
+type heard struct {
+	io.Reader
+	watch watch
+}
+
+func (h heard) Read(p []byte) (int, error) {
+	n, err := h.Reader.Read(p)
+	if n > 0 {
+		h.watch.timer.Reset(h.watch.window)
+	}
+	return n, err
 }

@@ -23,14 +23,11 @@ type ending struct {
 	challenge Challenge
 }
 
-// Statuses by which a server says that it did not take the request up, and
-// JSON-RPC codes that say the same in the body of a 400. codeParams is not
-// among them: servers send it, with HTTP 400 too, when a tool has run and
-// its output does not fit its schema.
-var (
-	refusingStatus = []int{403, 405, 406, 411, 413, 414, 415, 431}
-	refusingCode   = []int64{codeHeader, codeCapability, codeParse, codeRequest, codeMethod}
-)
+// refusingStatus are statuses by which a server says that it did not take the
+// request up; classify has codes that say the same in the body of a 400.
+// codeParams is not among them: servers send it, with HTTP 400 too, when a tool
+// has run and its output does not fit its schema.
+var refusingStatus = []int{403, 406, 411, 413, 414, 415, 431}
 
 // classify says what an ending proves about the call. It is the only place that
 // does; TestClassify has a row for every line. What no line expects is in doubt.
@@ -48,14 +45,20 @@ func classify(e ending) fault.Outcome {
 		return fault.RefusedBecause(fault.Unauthorized)
 	case status == 403 && e.challenge.Error == errorInsufficientScope:
 		return fault.RefusedBecause(fault.InsufficientScope)
+	case status == 405:
+		return fault.RefusedBecause(fault.MethodRefused)
 	case slices.Contains(refusingStatus, status):
 		return fault.RefusedBecause(fault.StatusRefused)
 	case status == 400 && code == codeVersion:
 		return fault.RefusedBecause(fault.VersionUnsupported)
-	case status == 400 && slices.Contains(refusingCode, code):
+	case status == 400 && code == codeHeader:
+		return fault.RefusedBecause(fault.HeaderMismatch)
+	case status == 400 && code == codeCapability:
+		return fault.RefusedBecause(fault.CapabilityMissing)
+	case status == 400 && (code == codeParse || code == codeRequest):
 		return fault.RefusedBecause(fault.StatusRefused)
-	case status == 404 && !e.session && code == codeMethod:
-		return fault.RefusedBecause(fault.StatusRefused)
+	case (status == 400 || status == 404 && !e.session) && code == codeMethod:
+		return fault.RefusedBecause(fault.MethodRefused)
 	case status == 301, status == 307, status == 308:
 		return fault.RefusedBecause(fault.Redirected)
 
@@ -114,7 +117,7 @@ func (e *ending) readToolResult() {
 	if e.result == nil || e.failure != fault.None {
 		return
 	}
-	m, _ := strictjson.Members(e.result) // an object: parseReply has seen to it
+	m := strictjson.Parts(e.result)
 	_, hasTask := m["task"]
 	content, hasContent := m["content"]
 	_, isList := elements(content)

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -15,12 +17,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
+	"onbehalf.internal/broker/strictjson"
 )
 
 // readEvents returns all events as "kind:data", and the error that ended them.
 func readEvents(r io.Reader) (all []string, _ error) {
-	events := newEventReader(r)
+	events := newEventReader(r, maxEvent)
 	for {
 		e, err := events.next()
 		if err != nil {
@@ -94,25 +98,28 @@ func TestEventWaitsForNothing(t *testing.T) {
 	for _, s := range []string{"data: a\n\n", "data: a\r\r", "data: a\r\n\r"} {
 		r, w := io.Pipe()
 		go io.WriteString(w, s)
-		if e, err := newEventReader(r).next(); err != nil || string(e.data) != "a" {
+		if e, err := newEventReader(r, maxEvent).next(); err != nil || string(e.data) != "a" {
 			t.Errorf("%q: %q, %v", s, e.data, err)
 		}
 		w.Close()
 	}
 }
 
+// maxEvent is the default limit of an event.
+var maxEvent = policy.Limits{}.Filled().Event
+
 func TestEventLimit(t *testing.T) {
-	const overhead = len("data: ") + len("message")
-	fits := strings.Repeat("x", maxBody-overhead)
+	overhead := len("data: ") + len("message")
+	fits := strings.Repeat("x", maxEvent-overhead)
 	if got, err := readEvents(strings.NewReader("data: " + fits + "\n\n")); len(got) != 1 || err != io.EOF {
 		t.Errorf("at the limit: %d events, %v", len(got), err)
 	}
 	for name, s := range map[string]string{
 		"a long line":   "data: " + fits + "x\n\n",
-		"many lines":    strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n", maxBody/1000) + "\n",
+		"many lines":    strings.Repeat("data: "+strings.Repeat("x", 1000)+"\n", maxEvent/1000) + "\n",
 		"a long kind":   "event: " + fits + "\ndata: aaaaaaaaa\n\n",
-		"no line end":   strings.Repeat("x", maxBody+1),
-		"a long remark": ":" + strings.Repeat("x", maxBody+1),
+		"no line end":   strings.Repeat("x", maxEvent+1),
+		"a long remark": ":" + strings.Repeat("x", maxEvent+1),
 	} {
 		if _, err := readEvents(strings.NewReader(s)); !errors.Is(err, errTooLarge) {
 			t.Errorf("%s: %v, want reply_too_large", name, err)
@@ -219,7 +226,10 @@ func FuzzEventStream(f *testing.F) {
 			t.Fatalf("split at %d: %q, %v, else %q, %v", at, split, splitErr, whole, wholeErr)
 		}
 		for _, e := range whole {
-			_, data, _ := strings.Cut(e, ":")
+			data, ok := strings.CutPrefix(e, "message:")
+			if !ok {
+				continue // a kind is any text, with colons
+			}
 			for line := range strings.SplitSeq(data, "\n") {
 				if !strings.Contains(s, line) {
 					t.Errorf("%q is not in the stream", line)
@@ -229,9 +239,9 @@ func FuzzEventStream(f *testing.F) {
 	})
 }
 
-// FuzzParseReply: an accepted reply says what was asked for, with its bytes
+// FuzzReply: an accepted reply says what was asked for, with its bytes
 // unchanged, and exactly one thing.
-func FuzzParseReply(f *testing.F) {
+func FuzzReply(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":"i","result":{"a":[1.0, null]}}`,
 		`{"jsonrpc":"2.0","id":"i","error":{"code":-32022,"message":"","data":{"supported":["x"]}}}`,
@@ -241,8 +251,9 @@ func FuzzParseReply(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+	q := question{id: strictjson.Raw(`"i"`), limits: policy.Limits{}.Filled()}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r, err := parseReply(b, "i")
+		r, err := q.answer(b)
 		if err != nil {
 			if r.result != nil || r.rpc != nil {
 				t.Fatal("refused and accepted")
@@ -260,6 +271,35 @@ func FuzzParseReply(f *testing.F) {
 			t.Errorf("%q is not an object of %q", part, b)
 		case !bytes.Contains(b, []byte(`"i"`)) || !bytes.Contains(b, []byte(`"2.0"`)):
 			t.Errorf("no id or version in %q", b)
+		}
+	})
+}
+
+// FuzzEraVerdict: whatever answers server/discover, what is spoken next is
+// allowed; and a status that is no verdict gives none.
+func FuzzEraVerdict(f *testing.F) {
+	f.Add(200, []byte(`{"jsonrpc":"2.0","id":"i","result":{"supportedVersions":["2026-07-28"]}}`))
+	f.Add(200, []byte(`{"jsonrpc":"2.0","id":"i","result":{}}`))
+	f.Add(200, []byte(`{"jsonrpc":"2.0","id":"i","error":{"code":-32601,"message":""}}`))
+	f.Add(400, []byte(`{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"","data":{"supported":["2025-06-18","1999-01-01"]}}}`))
+	f.Add(404, []byte{})
+	f.Add(503, []byte(`{}`))
+	c := New(Config{}).Open(&policy.Server{URL: &url.URL{Scheme: "https", Host: "mcp.test"}})
+	accepted := []string{versionModern, "2025-06-18"}
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		if status < 200 {
+			return // package egress lets none through
+		}
+		resp := &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}
+		e := c.read(t.Context(), resp, message{method: methodDiscover}, question{id: strictjson.Raw(`"i"`), limits: c.limits}, watch{})
+		d, after := judgeProbe(e, accepted)
+		switch {
+		case d.known() && (!slices.Contains(accepted, d.version) || (d.version == versionModern) != (d.era == policy.EraModern)):
+			t.Errorf("%d %q: speaks %+v", status, body, d)
+		case d.known() && !slices.Contains([]int{200, 400, 404, 405}, status):
+			t.Errorf("%d %q: a verdict, %+v", status, body, d)
+		case !d.known() && classify(after.beforehand()).Cause == fault.None:
+			t.Errorf("%d %q: neither a verdict nor a reason", status, body)
 		}
 	})
 }

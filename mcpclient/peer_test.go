@@ -56,7 +56,7 @@ func TestPeer(t *testing.T) {
 				t.Errorf("path (-want +got):\n%s", diff)
 			}
 			tools, listed := talk.ListTools(within(t, 5*time.Second), open())
-			if len(tools) == 0 {
+			if len(tools.Tools) == 0 {
 				t.Errorf("no tools: %+v", listed)
 			}
 		})

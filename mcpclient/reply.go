@@ -10,15 +10,8 @@ import (
 	"strings"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
-)
-
-// What an answer may be, in bytes. One more is too much.
-const (
-	maxBody      = 2 << 20 // one JSON document: a body, or one event of a stream
-	maxStream    = 8 << 20 // a stream, with everything on it that is not the answer
-	maxErrorBody = 64 << 10
-	maxEvents    = 1000 // of one stream
 )
 
 // JSON-RPC error codes that have a meaning here.
@@ -31,6 +24,9 @@ const (
 	codeCapability = -32021 // MissingRequiredClientCapability
 	codeVersion    = -32022 // UnsupportedProtocolVersion
 )
+
+// maxPingID bounds the id of a server's ping, which we have to send back.
+const maxPingID = 256
 
 // A reply is the answer to one request: exactly one field is set.
 type reply struct {
@@ -61,20 +57,28 @@ var (
 	errEnded      = fault.New("mcpclient.readReply", fault.StreamEnded, "")
 )
 
-// readReply reads the answer to the request id from a response with status 200.
-func readReply(resp *http.Response, id string) (reply, error) {
-	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+// A question is what an answer is held against.
+type question struct {
+	id     strictjson.Raw // as it was sent
+	limits policy.Limits
+	ping   func(id strictjson.Raw)           // takes a server's ping; nil: it may not ask
+	note   func(m map[string]strictjson.Raw) // takes a notification; nil: nobody wants it
+}
+
+// readReply reads the answer to q from a response with status 200.
+func readReply(h http.Header, body io.Reader, q question) (reply, error) {
+	if encoding := h.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return reply{}, errMalformed // we asked for none; a packed body has no honest size
 	}
-	switch mediaType(resp.Header) {
+	switch mediaType(h) {
 	case "application/json":
-		body, err := io.ReadAll(capped(resp.Body, maxBody))
+		b, err := io.ReadAll(capped(body, q.limits.Body))
 		if err != nil {
 			return reply{}, err
 		}
-		return parseReply(body, id)
+		return q.answer(b)
 	case "text/event-stream":
-		return readStream(newEventReader(capped(resp.Body, maxStream)), id)
+		return q.read(newEventReader(capped(body, q.limits.Stream), q.limits.Event))
 	}
 	return reply{}, errMalformed
 }
@@ -88,21 +92,24 @@ func mediaType(h http.Header) string {
 	return kind
 }
 
-// readStream returns the first answer on a stream. It does not wait for the
-// stream to end: a server may keep it open.
-func readStream(events *eventReader, id string) (reply, error) {
-	for range maxEvents {
+// read returns the first answer on a stream. It does not wait for the stream to
+// end: a server may keep it open.
+func (q question) read(events *eventReader) (reply, error) {
+	for range q.limits.Events {
 		e, err := events.next()
 		switch {
 		case err == io.EOF:
 			return reply{}, errEnded
 		case err != nil:
 			return reply{}, err
-		case e.kind != "message" || passedOver(e.data):
+		case e.kind != "message":
 			continue
 		}
-		answer, err := parseReply(e.data, id)
-		if err == nil && anotherAnswer(events.rest()) {
+		answer, besides, err := q.judge(e.data)
+		switch {
+		case besides:
+			continue
+		case err == nil && q.anotherAnswer(events.rest()):
 			return reply{}, errMismatched
 		}
 		return answer, err
@@ -110,49 +117,80 @@ func readStream(events *eventReader, id string) (reply, error) {
 	return reply{}, errTooLarge
 }
 
-// passedOver reports whether b is a message that needs nothing from us: a
-// notification, or a ping. A ping wants an answer, but whoever asks whether we
-// are there knows it when the operation ends.
-func passedOver(b []byte) bool {
-	m, err := strictjson.Members(b)
-	if err != nil || !isVersion2(m) {
-		return false
-	}
-	method, named := text(m["method"])
-	_, wantsAnswer := m["id"]
-	return named && (!wantsAnswer || method == "ping")
-}
-
 // anotherAnswer looks at what has already come in behind an answer. If there is
 // one more, neither can be believed.
-func anotherAnswer(events *eventReader) bool {
+func (q question) anotherAnswer(events *eventReader) bool {
+	q.note = nil
+	if q.ping != nil {
+		q.ping = func(strictjson.Raw) {} // nobody waits for an answer of ours any more
+	}
 	for {
 		e, err := events.next()
 		if err != nil {
 			return false
 		}
-		if e.kind == "message" && !passedOver(e.data) {
+		if e.kind != "message" {
+			continue
+		}
+		if _, besides, _ := q.judge(e.data); !besides {
 			return true
 		}
 	}
 }
 
-// parseReply reads one message, which must be the answer to the request id.
-func parseReply(b []byte, id string) (reply, error) {
-	m, err := strictjson.Members(b) // a batch is an array and refused here
-	if err != nil || !isVersion2(m) {
+// answer reads a body, which must be the answer and nothing else.
+func (q question) answer(b []byte) (reply, error) {
+	q.note, q.ping = nil, nil
+	answer, besides, err := q.judge(b)
+	if besides {
 		return reply{}, errMalformed
 	}
-	_, isMethod := m["method"]
-	gotID, hasID := m["id"]
+	return answer, err
+}
+
+// judge reads one message: it is besides the matter, or it is the answer to q.
+func (q question) judge(b []byte) (_ reply, besides bool, _ error) {
+	m, err := strictjson.MembersWithin(b, q.limits.Depth) // a batch is an array and refused here
+	if err != nil || !isVersion2(m) {
+		return reply{}, false, errMalformed
+	}
+	if method, ok := m["method"]; ok {
+		besides, err = q.hear(string(method), m)
+		return reply{}, besides, err
+	}
+	answer, err := q.match(m)
+	return answer, false, err
+}
+
+// hear takes a message of the server's own: a notification, or a ping where it
+// may ask. Any other request is one that no capability of ours allows.
+func (q question) hear(method string, m map[string]strictjson.Raw) (besides bool, _ error) {
+	id, wantsAnswer := m["id"]
+	switch {
+	case method[0] != '"':
+		return false, errMalformed
+	case !wantsAnswer:
+		if q.note != nil {
+			q.note(m)
+		}
+		return true, nil
+	case method != `"ping"` || q.ping == nil:
+		return false, errAsked
+	case len(id) > maxPingID || id.Kind() != '"' && id.Kind() != '0':
+		return false, errMalformed
+	}
+	q.ping(id)
+	return true, nil
+}
+
+// match holds m, which is no request, against q.
+func (q question) match(m map[string]strictjson.Raw) (reply, error) {
 	result, hasResult := m["result"]
 	raw, hasError := m["error"]
 	switch {
-	case isMethod && hasID:
-		return reply{}, errAsked
-	case isMethod || hasResult == hasError:
+	case hasResult == hasError:
 		return reply{}, errMalformed
-	case string(gotID) != `"`+id+`"`:
+	case string(m["id"]) != string(q.id):
 		return reply{}, errMismatched // 1 is not "1", and null is nobody's
 	case hasError:
 		e := parseError(raw)
@@ -170,33 +208,28 @@ func isVersion2(m map[string]strictjson.Raw) bool { return string(m["jsonrpc"]) 
 
 // parseError returns nil for what is not a JSON-RPC error object.
 func parseError(raw strictjson.Raw) *rpcError {
-	m, err := strictjson.Members(raw)
-	if err != nil {
-		return nil
-	}
+	m := strictjson.Parts(raw)
 	code, err := strconv.ParseInt(string(m["code"]), 10, 64)
 	if _, ok := text(m["message"]); err != nil || !ok {
 		return nil
 	}
 	e := &rpcError{number: code, raw: raw}
-	if data, err := strictjson.Members(m["data"]); err == nil {
-		e.supported, _ = texts(data["supported"])
-	}
+	e.supported, _ = texts(strictjson.Parts(m["data"])["supported"])
 	return e
 }
 
 // readErrorBody looks for a JSON-RPC error in the body of a bad status. The
 // status comes first, so the id does not matter: servers that could not read a
 // request have none to give.
-func readErrorBody(resp *http.Response) *rpcError {
-	if mediaType(resp.Header) != "application/json" {
+func readErrorBody(h http.Header, body io.Reader, l policy.Limits) *rpcError {
+	if mediaType(h) != "application/json" {
 		return nil
 	}
-	body, err := io.ReadAll(capped(resp.Body, maxErrorBody))
+	b, err := io.ReadAll(capped(body, l.ErrorBody))
 	if err != nil {
 		return nil
 	}
-	m, err := strictjson.Members(body)
+	m, err := strictjson.MembersWithin(b, l.Depth)
 	if err != nil || !isVersion2(m) {
 		return nil
 	}
@@ -226,8 +259,8 @@ func elements(raw strictjson.Raw) (all []strictjson.Raw, ok bool) {
 
 // capped returns a reader that fails with reply_too_large instead of reading
 // byte limit+1.
-func capped(r io.Reader, limit int64) io.Reader {
-	return io.MultiReader(io.LimitReader(r, limit), tooMuch{r})
+func capped(r io.Reader, limit int) io.Reader {
+	return io.MultiReader(io.LimitReader(r, int64(limit)), tooMuch{r})
 }
 
 type tooMuch struct{ r io.Reader }

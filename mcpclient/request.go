@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"onbehalf.internal/broker/fault"
@@ -20,17 +20,24 @@ const (
 	methodInitialized = "notifications/initialized"
 	methodList        = "tools/list"
 	methodCall        = "tools/call"
+	methodCancelled   = "notifications/cancelled"
+
+	methodPing   = "ping"   // our answer to one
+	methodDelete = "delete" // not JSON-RPC: the end of a session is an HTTP method
 )
 
 // maxCredential is far above any token that a server's header limit lets through.
 const maxCredential = 16 << 10
 
-// A message is one JSON-RPC message of ours, before it has an id.
+// A message is one message of ours, before it has an id.
 type message struct {
-	method       string
-	name         string // the tool, for Mcp-Name
-	params       params
-	notification bool // it has no id and no answer
+	method        string
+	name          string // the tool, for Mcp-Name
+	mirrored      []header
+	params        params
+	wantsProgress bool
+	notification  bool           // it has no id and no answer
+	answers       strictjson.Raw // the id of a request of the server's that it answers; nil: it answers none
 }
 
 // params are all parameters that we ever send.
@@ -38,6 +45,8 @@ type params struct {
 	Name            string          `json:"name,omitempty"`
 	Arguments       strictjson.Raw  `json:"arguments,omitempty"`
 	Cursor          *string         `json:"cursor,omitempty"` // "" is a cursor
+	RequestID       strictjson.Raw  `json:"requestId,omitempty"`
+	Reason          string          `json:"reason,omitempty"`
 	ProtocolVersion string          `json:"protocolVersion,omitempty"`
 	Capabilities    *struct{}       `json:"capabilities,omitempty"`
 	ClientInfo      *implementation `json:"clientInfo,omitempty"`
@@ -52,19 +61,27 @@ type implementation struct {
 // meta says with every request of the stateless era what the handshake said
 // once before. No capability is declared: a server may ask us for nothing.
 type meta struct {
-	Version      string         `json:"io.modelcontextprotocol/protocolVersion"`
-	Capabilities struct{}       `json:"io.modelcontextprotocol/clientCapabilities"`
-	Client       implementation `json:"io.modelcontextprotocol/clientInfo"`
+	Version       string          `json:"io.modelcontextprotocol/protocolVersion,omitempty"`
+	Capabilities  *struct{}       `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
+	Client        *implementation `json:"io.modelcontextprotocol/clientInfo,omitempty"`
+	ProgressToken strictjson.Raw  `json:"progressToken,omitempty"`
 }
 
-// newRequest puts m and the credential into one POST and returns its id. Every
-// request has an id of its own, which a server has not seen from anybody.
-func (c *Conversation) newRequest(m message, cred Credential) (_ *http.Request, id string, _ error) {
-	if !m.notification {
-		c.count++
-		id = c.ids + "-" + strconv.Itoa(c.count)
+// newRequest puts m and the credential into one HTTP request and returns the id.
+func (c *Conversation) newRequest(m message, cred Credential) (_ *http.Request, id strictjson.Raw, _ error) {
+	verb, body := http.MethodPost, io.Reader(nil)
+	switch {
+	case m.method == methodDelete:
+		verb = http.MethodDelete
+	case m.answers != nil:
+		body = strings.NewReader(`{"jsonrpc":"2.0","id":` + string(m.answers) + `,"result":{}}`)
+	default:
+		if !m.notification {
+			id = c.ids.next()
+		}
+		body = c.encode(m, id)
 	}
-	req, err := http.NewRequest(http.MethodPost, c.server.URL.String(), c.encode(m, id))
+	req, err := http.NewRequest(verb, c.server.URL.String(), body)
 	if err != nil {
 		panic("broker: internal error: a server's URL makes no request")
 	}
@@ -72,26 +89,40 @@ func (c *Conversation) newRequest(m message, cred Credential) (_ *http.Request, 
 	return req, id, cred.put(req.Header)
 }
 
-func (c *Conversation) encode(m message, id string) *bytes.Buffer {
-	if c.speaks.era == policy.EraModern {
-		m.params.Meta = &meta{Version: c.speaks.version, Client: *c.client.implementation()}
-	}
+func (c *Conversation) encode(m message, id strictjson.Raw) *bytes.Buffer {
+	m.params.Meta = c.meta(m, id)
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // arguments go out as they came in
 	if err := e.Encode(struct {
-		JSONRPC string `json:"jsonrpc"`
-		ID      string `json:"id,omitempty"`
-		Method  string `json:"method"`
-		Params  params `json:"params"`
+		JSONRPC string         `json:"jsonrpc"`
+		ID      strictjson.Raw `json:"id,omitempty"`
+		Method  string         `json:"method"`
+		Params  params         `json:"params"`
 	}{"2.0", id, m.method, m.params}); err != nil {
 		panic("broker: internal error: a message of ours is not JSON")
 	}
 	return &b
 }
 
+func (c *Conversation) meta(m message, id strictjson.Raw) *meta {
+	var said meta
+	if c.speaks.era == policy.EraModern {
+		said = meta{Version: c.speaks.version, Capabilities: &struct{}{}, Client: c.client.implementation()}
+	}
+	if m.wantsProgress {
+		said.ProgressToken = id
+	}
+	if said.Version == "" && said.ProgressToken == nil {
+		return nil
+	}
+	return &said
+}
+
 func (c *Conversation) setHeaders(h http.Header, m message) {
-	h.Set("Content-Type", "application/json") // bare: some servers answer 415 to a charset
+	if m.method != methodDelete {
+		h.Set("Content-Type", "application/json") // bare: some servers answer 415 to a charset
+	}
 	h.Set("Accept", "application/json, text/event-stream")
 	h.Set("User-Agent", c.client.conf.Name+"/"+c.client.conf.Version)
 	if c.speaks.version != "" {
@@ -104,6 +135,9 @@ func (c *Conversation) setHeaders(h http.Header, m message) {
 		h.Set("Mcp-Method", m.method)
 		if m.name != "" {
 			h.Set("Mcp-Name", headerValue(m.name))
+		}
+		for _, mirrored := range m.mirrored {
+			h.Set(mirrored.name, headerValue(mirrored.value))
 		}
 	}
 }

@@ -42,9 +42,15 @@ type answer func(w http.ResponseWriter, q question)
 
 func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	var m struct{ ID, Method string }
+	var m struct {
+		ID     json.RawMessage
+		Method string
+	}
 	json.Unmarshal(body, &m)
-	q := question{m.Method, m.ID, r.Header, string(body), r.Context().Done()}
+	if m.Method == "" {
+		m.Method = r.Method // an answer to a ping, or the end of a session
+	}
+	q := question{m.Method, strings.Trim(string(m.ID), `"`), r.Header, string(body), r.Context().Done()}
 	s.mu.Lock()
 	s.asked = append(s.asked, q)
 	lines := s.lines[q.method]

@@ -10,11 +10,12 @@ import (
 // standard, §9.2.6: lines end in LF, CR or CRLF, one leading byte order mark is
 // dropped, a blank line dispatches, and an event without its blank line at the
 // end of the stream is none. It differs in two points: an event without data
-// is none either, and one that is larger than maxBody ends the reading.
+// is none either, and one that is larger than its limit ends the reading.
 //
 // Ids and retry times mean nothing here, since a stream is never resumed.
 type eventReader struct {
 	r       *bufio.Reader
+	most    int // bytes of an event
 	begun   bool
 	afterCR bool // an LF that comes next belongs to a line that has ended
 	line    []byte
@@ -26,8 +27,8 @@ type event struct {
 	data []byte
 }
 
-func newEventReader(r io.Reader) *eventReader {
-	return &eventReader{r: bufio.NewReader(r)}
+func newEventReader(r io.Reader, most int) *eventReader {
+	return &eventReader{r: bufio.NewReader(r), most: most}
 }
 
 // next returns the next event with data. The error is io.EOF at the end of the
@@ -35,7 +36,7 @@ func newEventReader(r io.Reader) *eventReader {
 func (r *eventReader) next() (event, error) {
 	e := event{kind: "message"}
 	for {
-		room := maxBody - len(e.data) - len(e.kind)
+		room := r.most - len(e.data) - len(e.kind)
 		if err := r.readLine(room); err != nil {
 			return event{}, err
 		}

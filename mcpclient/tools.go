@@ -3,84 +3,115 @@ package mcpclient
 import (
 	"context"
 	"slices"
+	"time"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
 )
 
-// What a server may list, counted while walking.
-const (
-	maxPages = 50
-	maxTools = 500
-)
+// A Listing is what a server offers.
+type Listing struct {
+	Tools   []strictjson.Raw // byte for byte, in the server's order
+	Invalid int              // tools left out because of an "x-mcp-header" that the specification does not allow; modern servers only
+	TTL     time.Duration    // how long the server says that it holds; the shortest of its pages
+	Public  bool             // every page may be shown to others, too
+}
 
-// ListTools returns every tool of the server, byte for byte and in its order,
-// or none. The outcome is succeeded with ran = no, or not_sent and why.
-func (c *Conversation) ListTools(ctx context.Context, g Gate) (tools []strictjson.Raw, rep Report) {
-	c.begin(g)
+// ListTools returns every tool of the server, or none. The outcome is succeeded
+// with ran = no, or not_sent and why.
+func (c *Conversation) ListTools(ctx context.Context, g Gate) (l Listing, rep Report) {
+	c.begin(g, Call{Idle: c.server.Idle})
 	defer c.end()
 	defer func() {
 		if recover() != nil {
-			tools, rep = nil, c.report(ending{failure: fault.InternalError})
+			l, rep = Listing{}, c.report(ending{failure: fault.InternalError})
 		}
 	}()
 
 	if e, ok := c.greet(ctx); !ok {
-		return nil, c.report(e.beforehand())
+		return Listing{}, c.report(e.beforehand())
 	}
-	tools, e := c.walk(ctx)
+	l, e := c.walk(ctx)
 	if e.failure != fault.None {
-		return nil, c.report(e)
+		return Listing{}, c.report(e)
 	}
-	rep = c.report(ending{sent: true, status: 200, accepted: true})
-	return tools, rep
+	return l, c.report(ending{sent: true, status: 200, accepted: true})
 }
 
 // walk follows the cursors until there is none. A list that does not end is an
 // error, never a shorter list.
-func (c *Conversation) walk(ctx context.Context) (tools []strictjson.Raw, _ ending) {
+func (c *Conversation) walk(ctx context.Context) (l Listing, _ ending) {
 	var cursors []string
 	var cursor *string
-	for range maxPages {
+	tools := 0
+	for range c.limits.Pages {
 		e := c.request(ctx, message{method: methodList, params: params{Cursor: cursor}})
 		if e.result == nil || e.failure != fault.None || e.echoed {
-			return nil, e.beforehand()
+			return Listing{}, e.beforehand()
 		}
-		page, next, reason := readPage(e.result)
-		tools = append(tools, page...)
+		page, next, reason := c.readPage(e.result)
+		tools += len(page.Tools)
+		l.add(c, page, cursor == nil)
 		switch {
 		case reason != fault.None:
-			return nil, ending{failure: reason}
-		case len(tools) > maxTools:
-			return nil, ending{failure: fault.ReplyTooLarge}
+			return Listing{}, ending{failure: reason}
+		case tools > c.limits.Tools:
+			return Listing{}, ending{failure: fault.ReplyTooLarge}
 		case next == nil:
-			return tools, ending{}
+			return l, ending{}
+		case len(*next) > c.limits.Cursor:
+			return Listing{}, ending{failure: fault.ReplyTooLarge}
 		case slices.Contains(cursors, *next):
-			return nil, ending{failure: fault.ReplyMalformed}
+			return Listing{}, ending{failure: fault.ReplyMalformed}
 		}
 		cursor, cursors = next, append(cursors, *next)
 	}
-	return nil, ending{failure: fault.ReplyTooLarge}
+	return Listing{}, ending{failure: fault.ReplyTooLarge}
+}
+
+// add takes a page into l. What the page says of headers holds for it alone.
+func (l *Listing) add(c *Conversation, page Listing, first bool) {
+	for _, tool := range page.Tools {
+		name, found, ok := toolMirrors(tool)
+		switch {
+		case c.speaks.era != policy.EraModern:
+		case !ok:
+			l.Invalid++
+			continue
+		default:
+			c.learn(name, found, page)
+		}
+		l.Tools = append(l.Tools, tool)
+	}
+	if first {
+		l.TTL, l.Public = page.TTL, page.Public
+	}
+	l.TTL, l.Public = min(l.TTL, page.TTL), l.Public && page.Public
 }
 
 // readPage reads one result of tools/list. Absence of a cursor ends the list;
 // "" is a cursor.
-func readPage(result strictjson.Raw) (tools []strictjson.Raw, next *string, _ fault.Reason) {
-	m, _ := strictjson.Members(result) // an object: parseReply has seen to it
+func (c *Conversation) readPage(result strictjson.Raw) (page Listing, next *string, _ fault.Reason) {
+	m := strictjson.Parts(result)
 	if reason := resultType(m); reason != fault.None {
-		return nil, nil, reason
+		return Listing{}, nil, reason
 	}
 	tools, ok := elements(m["tools"])
 	if !ok || slices.ContainsFunc(tools, func(t strictjson.Raw) bool { return t[0] != '{' }) {
-		return nil, nil, fault.ReplyMalformed
+		return Listing{}, nil, fault.ReplyMalformed
+	}
+	page = Listing{Tools: tools, Public: string(m["cacheScope"]) == `"public"`}
+	if ms, ok := number(m["ttlMs"]); ok && ms > 0 {
+		page.TTL = time.Duration(min(ms, float64(maxMirrorTTL/time.Millisecond))) * time.Millisecond
 	}
 	raw, more := m["nextCursor"]
 	if !more {
-		return tools, nil, fault.None
+		return page, nil, fault.None
 	}
 	cursor, ok := text(raw)
 	if !ok {
-		return nil, nil, fault.ReplyMalformed
+		return Listing{}, nil, fault.ReplyMalformed
 	}
-	return tools, &cursor, fault.None
+	return page, &cursor, fault.None
 }

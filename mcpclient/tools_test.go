@@ -13,10 +13,9 @@ import (
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret/canary"
-	"onbehalf.internal/broker/strictjson"
 )
 
-func list(t testing.TB, s *script, era policy.Era) ([]strictjson.Raw, mcpclient.Report) {
+func list(t testing.TB, s *script, era policy.Era) (mcpclient.Listing, mcpclient.Report) {
 	t.Helper()
 	talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, era))
 	defer talk.Close()
@@ -80,8 +79,8 @@ func TestListTools(t *testing.T) {
 				if r.cause == fault.None {
 					want = fault.Outcome{State: fault.Succeeded, Ran: fault.RanNo, Evidence: fault.EvidencePeer}
 				}
-				if len(tools) != r.tools || rep.Outcome != want {
-					t.Errorf("%d tools, %+v, want %d, %+v", len(tools), rep.Outcome, r.tools, want)
+				if len(tools.Tools) != r.tools || rep.Outcome != want {
+					t.Errorf("%d tools, %+v, want %d, %+v", len(tools.Tools), rep.Outcome, r.tools, want)
 				}
 				if n := s.count(toolsList); n != r.asked {
 					t.Errorf("%d pages were asked for, want %d", n, r.asked)
@@ -98,7 +97,8 @@ func TestListToolsKeepsItsBytes(t *testing.T) {
 	for _, era := range []policy.Era{policy.EraModern, policy.EraLegacy} {
 		s := legacy()
 		s.lines[toolsList] = []answer{result(`{"tools":[` + tools + `]}`)}
-		got, rep := list(t, s, era)
+		listed, rep := list(t, s, era)
+		got := listed.Tools
 		if len(got) != 2 || string(got[0])+","+string(got[1]) != tools {
 			t.Errorf("%s: %s, %+v, want %s", era, got, rep.Outcome, tools)
 		}
@@ -126,11 +126,11 @@ func TestPanicWhileListing(t *testing.T) {
 	talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, policy.EraModern))
 	defer talk.Close()
 	tools, rep := talk.ListTools(within(t, 5*time.Second), mcpclient.Gate{})
-	if tools != nil || rep.Outcome != fault.NotSentBecause(fault.InternalError) {
-		t.Errorf("%d tools, %+v, want none, internal_error", len(tools), rep.Outcome)
+	if tools.Tools != nil || rep.Outcome != fault.NotSentBecause(fault.InternalError) {
+		t.Errorf("%d tools, %+v, want none, internal_error", len(tools.Tools), rep.Outcome)
 	}
-	if tools, _ = talk.ListTools(within(t, 5*time.Second), open()); len(tools) != 1 {
-		t.Errorf("%d tools after it, want 1", len(tools))
+	if tools, _ = talk.ListTools(within(t, 5*time.Second), open()); len(tools.Tools) != 1 {
+		t.Errorf("%d tools after it, want 1", len(tools.Tools))
 	}
 }
 

@@ -99,6 +99,6 @@ func (r *Runner) carry(w *work) {
 	closing := w.close()                         // 7, beside 6
 	answer := r.finish(w, outcome, result)       // 6
 	r.end(w, answer, closing.within(r.dropWait)) // the answer waits for both
-	r.recordDrop(w, closing.whole())
+	r.recordEnd(w, closing.whole())
 	r.release(w)
 }

@@ -162,17 +162,26 @@ func (r *Runner) end(w *work, answer Answer, hold string) {
 	close(w.ended)
 }
 
-// recordDrop writes what became of the hold, off the answer's path.
-func (r *Runner) recordDrop(w *work, hold string) {
+// recordEnd writes what became of the hold, of a legacy server's session and of
+// the token, off the answer's path.
+func (r *Runner) recordEnd(w *work, c *closing) {
+	w.legs = append(w.legs, c.legs...)
 	r.log.Info("operation", w.logLine()...)
-	if hold == "" {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
 	defer cancel()
-	err := r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, hold, w.allLegs(), w.record(audit.Drop, r.now()))
+	legs := w.allLegs()
+	if c.hold != "" || c.legs != nil {
+		r.written("drop not written", w, r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, c.hold, legs, w.record(audit.Drop, r.now())))
+	}
+	if c.revoked != "" {
+		reason := legs[len(legs)-1].Reason
+		r.written("revocation not written", w, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
+	}
+}
+
+func (r *Runner) written(failed string, w *work, err error) {
 	if err != nil {
-		r.log.Error("drop not written", "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
+		r.log.Error(failed, "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
 	}
 }
 

@@ -2,6 +2,7 @@ package operation_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,12 +29,13 @@ func TestLegsOnTheWire(t *testing.T) {
 		mcp    []string
 	}{
 		{"records", []string{"tools/call"}},
-		{"archive", []string{"initialize", "notifications/initialized", "tools/call"}},
+		{"archive", []string{"initialize", "notifications/initialized", "tools/call", "DELETE"}},
 	} {
 		rig.Call(t, brokertest.Call{Server: tc.server}) // finds out the era
 		mcp := rig.Records
 		if tc.server == "archive" {
 			mcp = rig.Archive
+			parted(t, mcp, 1)
 		}
 		vault, provider, requests := len(rig.Vault.Requests()), len(rig.Provider.Requests()), len(mcp.Requests())
 		a := rig.Call(t, brokertest.Call{Server: tc.server})
@@ -43,9 +45,12 @@ func TestLegsOnTheWire(t *testing.T) {
 		if n := len(rig.Provider.Requests()) - provider; n != 1 {
 			t.Errorf("%s: %d exchanges", tc.server, n)
 		}
+		if tc.server == "archive" {
+			parted(t, mcp, 2)
+		}
 		var seen []string
 		for _, r := range mcp.Requests()[requests:] {
-			seen = append(seen, r.Method)
+			seen = append(seen, cmp.Or(r.Method, r.HTTPMethod))
 		}
 		if !slices.Equal(seen, tc.mcp) {
 			t.Errorf("%s: the server saw %q, want %q", tc.server, seen, tc.mcp)
@@ -58,6 +63,24 @@ func TestLegsOnTheWire(t *testing.T) {
 		if got := vaultCalls(rig.Vault.Requests()[vault:]); !slices.Equal(got, want) {
 			t.Errorf("%s: Vault saw %q, want %q", tc.server, got, want)
 		}
+	}
+}
+
+// parted waits until a server with sessions was told n times that one is over,
+// which an answer does not wait for.
+func parted(t *testing.T, mcp *devmcp.Server, n int) {
+	t.Helper()
+	err := mcp.Await(t.Context(), func() bool {
+		ends := 0
+		for _, r := range mcp.Requests() {
+			if r.HTTPMethod == "DELETE" {
+				ends++
+			}
+		}
+		return ends == n
+	})
+	if err != nil {
+		t.Fatalf("the session's end: %v", err)
 	}
 }
 
@@ -153,7 +176,7 @@ func TestNotYours(t *testing.T) {
 // TestSafeIsSafe: after "safe" the same key runs, once, as the next attempt.
 func TestSafeIsSafe(t *testing.T) {
 	rig := brokertest.New(t, nil)
-	rig.Provider.Break(devidp.Fail(1, 503, ""))
+	rig.Provider.Break(devidp.Fail(1, 500, ""))
 	first := rig.Call(t, brokertest.Call{Key: "k"})
 	if first.State != "not_sent" || first.Retry != "safe" || first.Attempt != 1 {
 		t.Fatalf("%s", first.Body)
@@ -188,7 +211,7 @@ func TestSafeIsSafeAtOnce(t *testing.T) {
 func TestGrantGoneLater(t *testing.T) {
 	rig := brokertest.New(t, nil)
 	rig.Call(t, brokertest.Call{Key: "k"})
-	rig.Provider.Break(devidp.Fail(1, 503, ""))
+	rig.Provider.Break(devidp.Fail(1, 500, ""))
 	rig.Call(t, brokertest.Call{Key: "not-sent"})
 	if err := rig.Edit(disableGrant); err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ type work struct {
 	op           ledger.Operation
 	conversation *mcpclient.Conversation
 	session      *session.Session
-	legs         []audit.Leg // of the MCP conversation
+	legs         []audit.Leg // of the MCP conversation; after its end with the farewell
 	sent         bool        // tools/call may have left
 	ended        chan struct{}
 	answer       Answer
@@ -75,7 +75,7 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string) *wor
 		op.Grant, op.Profile, op.Hold = g.Where, g.Profile, ledger.HoldHeld
 	}
 	return &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}),
-		call: mcpclient.Call{Tool: ask.Tool, Arguments: ask.Arguments}}
+		call: mcpclient.Call{Tool: ask.Tool, Arguments: ask.Arguments, Context: op.Profile + " " + op.Actor, Idle: d.Idle()}}
 }
 
 // protect runs the legs. A panic ends the operation like any other fault: in
@@ -93,21 +93,32 @@ func (w *work) protect(legs func() (fault.Outcome, strictjson.Raw)) (outcome fau
 	return legs()
 }
 
-// A closing is a drop under way.
+// A closing is what an operation still does when its outcome is known: a
+// legacy server is told that it is over, the hold is dropped, and the provider
+// ends the token where the profile says so.
 type closing struct {
-	done chan struct{}
-	hold string // "", "dropped" or "pending"; read after done
+	dropped, done chan struct{}
+	hold          string      // "", "dropped" or "pending"; read after dropped
+	revoked       string      // "", "revoked" or "failed"; read after done
+	legs          []audit.Leg // of the farewell; read after done
 }
 
+// close begins with the farewell, whose legs need the hold, and drops the hold
+// as soon as they have left. Revocation comes last: nothing uses the token then.
 func (w *work) close() *closing {
-	c := &closing{done: make(chan struct{})}
+	c := &closing{dropped: make(chan struct{}), done: make(chan struct{})}
 	if w.session == nil {
+		close(c.dropped)
 		close(c.done)
 		return c
 	}
 	go func() {
 		defer close(c.done)
+		legs := w.conversation.Farewell(w.ctx, mcpclient.Gate{Credential: w.session.Token})
 		c.hold = w.session.Close(w.ctx)
+		close(c.dropped)
+		c.revoked = w.session.Revoke(w.ctx)
+		c.legs = legs()
 	}()
 	return c
 }
@@ -117,17 +128,17 @@ func (c *closing) within(d time.Duration) string {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-c.done:
+	case <-c.dropped:
 		return c.hold
 	case <-timer.C:
 		return "pending"
 	}
 }
 
-// whole waits for the drop, which has a budget of its own.
-func (c *closing) whole() string {
+// whole waits for all of it; each part has a budget of its own.
+func (c *closing) whole() *closing {
 	<-c.done
-	return c.hold
+	return c
 }
 
 // over reports whether nothing of w stands in the way of a next attempt: there
@@ -145,12 +156,12 @@ func (w *work) over() bool {
 }
 
 // allLegs are the session's and the conversation's legs in their order; the
-// drop comes last.
+// drop and the revocation come last.
 func (w *work) allLegs() []audit.Leg {
 	var before, after []audit.Leg
 	if w.session != nil {
 		for _, leg := range w.session.Legs() {
-			if leg.Name == "drop" {
+			if leg.Name == "drop" || leg.Name == "revoke" {
 				after = append(after, leg)
 			} else {
 				before = append(before, leg)

@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,5 +44,22 @@ func TestDecideAsksTheProfileToo(t *testing.T) {
 	server.Auth.Scopes = nil
 	if got := decide(&Profile{AllowedAudiences: []string{"a"}, AllowedScopes: []string{"s"}}); got != string(fault.ScopeNotAllowed) {
 		t.Errorf("no scopes at all: %q, want %q", got, fault.ScopeNotAllowed)
+	}
+}
+
+// TestLimitsAreDocumented: the table of docs/operations.md is the one that counts.
+func TestLimitsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range limits {
+		row := fmt.Sprintf("| `%s` | %d | %d | %d | ", l.key, l.byDefault, l.least, l.top)
+		if strings.Count(string(text), row) != 1 {
+			t.Errorf("docs/operations.md has no row %q", row)
+		}
+	}
+	if filled := (Limits{Body: 7}).Filled(); filled.Body != 7 || filled.Pages != 50 {
+		t.Errorf("Filled() = %+v", filled)
 	}
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -56,6 +57,12 @@ func (d Decision) Scopes() []string { return d.d.server.Auth.Scopes }
 
 // Budget is the timeout of the tool, else of the server, else of operations.
 func (d Decision) Budget() time.Duration { return d.d.budget }
+
+// Idle is how long a leg may go without a byte: of the tool, else of the server;
+// 0 is as long as the budget.
+func (d Decision) Idle() time.Duration {
+	return cmp.Or(d.d.server.Tools[d.d.q.Tool].Idle, d.d.server.Idle)
+}
 
 // Snapshot is the hash of the snapshot that decided.
 func (d Decision) Snapshot() string { return d.d.snapshot }

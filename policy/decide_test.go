@@ -207,6 +207,7 @@ func TestStands(t *testing.T) {
 		"grant disabled":    {[]string{"\"user:7\":\n        enabled: true", "\"user:7\":\n        enabled: false"}, "now grant_disabled", stands, stands},
 		"grant expired":     {[]string{"2027-03-31", "2026-11-30"}, "now grant_expired", stands, stands},
 		"other credential":  {[]string{"subjects/7#token", "subjects/6#token"}, "another credential", stands, stands},
+		"other kind":        {[]string{`"vault:kv/broker/subjects/7#token"`, `{refresh_token: "vault:kv/broker/subjects/7#token"}`}, "another credential", stands, stands},
 		"subject pinned":    {[]string{"        expires", "        subject: \"7\"\n        expires"}, "another subject", stands, stands},
 		"other audience":    {[]string{"audience: mcp-api, scopes: [records.read], disc", "audience: other-api, scopes: [records.read], disc", "        allowed_audiences: [mcp-api]\n        allowed_scopes: [records.read]\n        exp", "        allowed_audiences: [mcp-api, other-api]\n        allowed_scopes: [records.read]\n        exp"}, "another audience", stands, stands},
 		"more scopes":       {[]string{"scopes: [records.read], disc", "scopes: [records.read, records.write], disc", "[records.read]\n        expires", "[records.read, records.write]\n        expires"}, "another scope", stands, stands},

@@ -83,7 +83,7 @@ func (l *loader) snapshot(file string) *Snapshot {
 		grants:  map[string]map[string]*Grant{},
 	}
 	s.profiles = readProfiles(root, s.grants)
-	s.servers = readServers(root, s.profiles)
+	s.servers = readServers(root, s.profiles, s.Timeout)
 	var entries []identity.CallerConfig
 	s.callers, entries = readCallers(root)
 	if len(l.problems) == 0 {

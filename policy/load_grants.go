@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func readGrant(s *section, p *Profile, actor string) *Grant {
 		Profile:          p.ID,
 		Where:            s.where(),
 		Enabled:          s.flag("enabled", false),
-		Credential:       s.needRef("credential"),
+		Credential:       s.credential("credential"),
 		Subject:          s.text("subject", atMost(256)),
 		AllowedAudiences: s.l.shared(s.texts("allowed_audiences", maxAudiences, audience)),
 		AllowedScopes:    s.l.shared(s.texts("allowed_scopes", maxScopes, scope)),
@@ -44,6 +45,55 @@ func readGrant(s *section, p *Profile, actor string) *Grant {
 	s.within("allowed_audiences", g.AllowedAudiences, p.AllowedAudiences, "profile "+quote(p.ID))
 	s.within("allowed_scopes", g.AllowedScopes, p.AllowedScopes, "profile "+quote(p.ID))
 	return g
+}
+
+// credential reads what the actor's own credential is: a reference for a stored
+// token, or a mapping with one key that names another kind.
+func (s *section) credential(key string) (c Credential) {
+	s.need(key)
+	n, ok := s.find(key)
+	switch {
+	case !ok:
+		return c
+	case n.kind != mapping:
+		return Credential{Kind: Stored, Ref: s.ref(key)}
+	}
+	of := s.child(key)
+	if of == nil {
+		return c
+	}
+	defer of.end()
+	c.Ref = of.ref(string(RefreshToken))
+	c.Mount, c.Role = readOIDCRole(of.child(string(VaultOIDC)))
+	c.File = of.text(string(File), absolutePath)
+	var given []string
+	for _, kind := range []CredentialKind{RefreshToken, VaultOIDC, File} {
+		if of.has(string(kind)) {
+			c.Kind = kind
+			given = append(given, string(kind))
+		}
+	}
+	if len(given) != 1 {
+		s.report(key, fmt.Sprintf("names %d kinds of credential; name one of refresh_token, vault_oidc, file, or write a reference for a stored token", len(given)))
+	}
+	return c
+}
+
+func readOIDCRole(s *section) (mount, role string) {
+	if s == nil {
+		return "", ""
+	}
+	defer s.end()
+	s.need("role")
+	return s.textOr("mount", "identity", roleName), s.text("role", roleName)
+}
+
+// absolutePath accepts the one way to write a path that begins at the root.
+func absolutePath(s string) string {
+	if !filepath.IsAbs(s) || filepath.Clean(s) != s || len(s) > 4096 {
+		return `must be an absolute path without "..", "." or a slash at its end`
+	}
+	return ""
 }
 
 // grantsFiles returns the names of the files that the patterns match, sorted,

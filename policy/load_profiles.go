@@ -4,10 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"time"
-
-	"onbehalf.internal/broker/secret"
 )
 
 const (
@@ -15,9 +13,12 @@ const (
 	maxScopes    = 64
 	maxParams    = 64
 
-	accessToken   = "urn:ietf:params:oauth:token-type:access_token" // RFC 8693 §3
-	defaultMaxTTL = 5 * time.Minute
-	mostTTL       = time.Hour
+	accessToken   = "urn:ietf:params:oauth:token-type:access_token"   // RFC 8693 §3
+	tokenExchange = "urn:ietf:params:oauth:grant-type:token-exchange" // RFC 8693 §2.1
+	jwtBearer     = "urn:ietf:params:oauth:grant-type:jwt-bearer"     // RFC 7523 §2.1
+
+	leastAnswer = 1 << 10
+	mostAnswer  = 64 << 10
 )
 
 func readProfiles(root *section, grants map[string]map[string]*Grant) map[string]*Profile {
@@ -26,101 +27,165 @@ func readProfiles(root *section, grants map[string]map[string]*Grant) map[string
 		p := readProfile(s, id)
 		profiles[id] = p
 		grants[id] = readGrants(s, p)
+		s.pinned(p, grants[id])
 	}
 	return profiles
 }
 
 func readProfile(s *section, id string) *Profile {
-	s.need("token_endpoint", "client", "allowed_audiences", "allowed_scopes", "response")
+	s.need("allowed_audiences", "allowed_scopes")
 	p := &Profile{
 		ID:               id,
-		Where:            s.where(),
-		AllowCIDRs:       s.cidrs("allow_cidrs"),
-		CA:               s.certificates("ca_file"),
 		AllowedAudiences: s.texts("allowed_audiences", maxAudiences, audience),
 		AllowedScopes:    s.texts("allowed_scopes", maxScopes, scope),
-		Resource:         s.texts("resource", maxAudiences, resourceURI),
-		ExtraParams:      readParams(s.child("extra_params")),
-		SubjectTokenType: s.textOr("subject_token_type", accessToken, tokenType),
-		Response:         readResponse(s.child("response")),
-		Timeout:          s.duration("timeout", leastTimeout, mostTimeout),
 	}
-	p.TokenEndpoint = s.endpoint("token_endpoint", p.AllowCIDRs)
-	p.Client = readClient(s.child("client"), p.Response)
+	two := s.has("then")
+	s.step(p, tokenExchange, !two)
+	if two {
+		p.Then = readThen(s.child("then"), p)
+		s.checkBridge(p)
+	}
 	return p
 }
 
-func readClient(s *section, r Response) (c Client) {
+// readThen reads the second step of two. Its bounds are the profile's.
+func readThen(s *section, first *Profile) *Profile {
 	if s == nil {
-		return c
+		return nil
 	}
 	defer s.end()
-	s.need("id", "auth")
-	c.ID = s.text("id", atMost(255))
-	c.Auth = s.text("auth", oneOf("basic", "post", "private_key_jwt", "none"))
-	if c.Auth == "none" {
-		s.without("with auth none", "key")
-	} else {
-		c.Key = s.needRef("key")
-	}
-	if c.Auth != "private_key_jwt" {
-		s.without("without auth private_key_jwt", "alg", "kid", "audience")
-		return c
-	}
-	c.Alg = s.text("alg", oneOf("RS256", "PS256", "ES256", "ES384", "EdDSA"))
-	c.Kid = s.text("kid", keyID)
-	c.Audience = s.textOr("audience", "token_endpoint", audience)
-	if c.Audience == "issuer" && r.ExpectIssuer == "" {
-		s.report("audience", "is issuer, but response.expect_issuer names none")
-	}
-	return c
+	p := &Profile{ID: first.ID, AllowedAudiences: first.AllowedAudiences, AllowedScopes: first.AllowedScopes}
+	s.step(p, jwtBearer, true)
+	return p
 }
 
-// needRef returns the credential reference at key, which has to be there.
-func (s *section) needRef(key string) secret.Ref {
-	s.need(key)
-	return s.ref(key)
+// step reads what one token endpoint is asked, and how; last is where the
+// token comes from that the server gets.
+func (s *section) step(p *Profile, grant string, last bool) {
+	s.need("token_endpoint", "client")
+	p.Where = s.where()
+	p.AllowCIDRs = s.cidrs("allow_cidrs")
+	p.CA = s.certificates("ca_file")
+	p.TokenEndpoint = s.endpoint("token_endpoint", p.AllowCIDRs)
+	p.Timeout = s.duration("timeout", leastTimeout, mostTimeout)
+	p.ConnectTimeout = s.duration("connect_timeout", leastTimeout, mostTimeout)
+	p.MaxAnswer = s.count("max_answer", leastAnswer, mostAnswer)
+	s.readGrantType(p, grant)
+	s.readTarget(p)
+	p.Actor = readActor(s.child("actor"), p)
+	p.ExtraParams = readParams(s.child("extra_params"))
+	s.readAnswer(p, last)
+	p.Client = readClient(s.child("client"), p)
 }
 
-func readResponse(s *section) (r Response) {
-	if s == nil {
-		return r
+// readGrantType reads how the subject token is handed in, and for what.
+func (s *section) readGrantType(p *Profile, grant string) {
+	p.GrantType = s.textOr("grant_type", grant, both(tokenType, subjectGrant))
+	exchanges := p.GrantType == tokenExchange
+	param, asked := "subject_token", accessToken
+	if !exchanges {
+		asked = Omit
 	}
-	defer s.end()
-	s.need("token_format")
-	r = Response{
-		TokenFormat:        s.text("token_format", oneOf("jwt", "opaque")),
-		AudienceUnverified: s.flag("audience_unverified", false),
-		AllowedExtraScopes: s.texts("allowed_extra_scopes", maxScopes, scope),
-		RequireScopeEcho:   s.flag("require_scope_echo", false),
-		DefaultTTL:         s.duration("default_ttl", time.Second, mostTTL),
-		MaxTTL:             s.duration("max_ttl", time.Second, mostTTL),
+	if p.GrantType == jwtBearer {
+		param = "assertion"
 	}
-	if r.MaxTTL == 0 {
-		r.MaxTTL = defaultMaxTTL
+	p.SubjectParam = s.textOr("subject_param", param, oneOf("subject_token", "assertion"))
+	kind := accessToken
+	if p.SubjectParam == "assertion" {
+		kind = Omit
 	}
-	if r.DefaultTTL > r.MaxTTL {
-		s.report("default_ttl", "is more than max_ttl, which is "+r.MaxTTL.String())
-	}
-	readAudienceControl(s, &r)
-	return r
-}
-
-// readAudienceControl holds that every profile either has the audience of what
-// it gets checked or says that nobody does.
-func readAudienceControl(s *section, r *Response) {
+	p.SubjectTokenType = s.textOr("subject_token_type", kind, tokenType)
+	p.RequestedTokenType = s.textOr("requested_token_type", asked, tokenType)
 	switch {
-	case r.TokenFormat == "opaque":
-		s.without("with token_format opaque: only a jwt can be looked into", "expect_issuer", "expect_audience", "require_act")
-		if !r.AudienceUnverified {
-			s.report("audience_unverified", "must be true with token_format opaque: nobody can check for whom such a token is, and you have to say that you know")
+	case exchanges && p.SubjectParam == "assertion":
+		s.report("subject_param", "is assertion, which token exchange does not have; name another grant_type, such as "+quote(jwtBearer)+", or remove it")
+	case exchanges && p.SubjectTokenType == Omit:
+		s.report("subject_token_type", "cannot be omitted in token exchange (RFC 8693 §2.1); name the type or another grant_type")
+	case p.SubjectParam == "assertion" && p.SubjectTokenType != Omit:
+		s.report("subject_token_type", "has no effect with subject_param assertion; remove it")
+	}
+	if exchanges && p.RequestedTokenType == Omit {
+		s.report("requested_token_type", "cannot be omitted in token exchange: left to choose, providers have issued refresh tokens; name the type or another grant_type")
+	}
+}
+
+// subjectGrant refuses grants without a subject token.
+func subjectGrant(s string) string {
+	switch s {
+	case "client_credentials", "password", "authorization_code", "refresh_token", "implicit",
+		"urn:ietf:params:oauth:grant-type:device_code", "urn:openid:params:grant-type:ciba":
+		return "is a grant in which nobody's credential is exchanged; name another or remove it"
+	}
+	return ""
+}
+
+// readTarget reads how it is said for whom the token is, and for what.
+func (s *section) readTarget(p *Profile) {
+	byDefault := "audience"
+	if p.GrantType != tokenExchange {
+		byDefault = Omit // RFC 7523 has no such parameter
+	}
+	p.AudienceParam = s.textOr("audience_param", byDefault, oneOf("audience", "resource", Omit))
+	p.Audience = s.texts("audience", maxAudiences, audience)
+	p.Resource = s.texts("resource", maxAudiences, resourceURI)
+	p.ScopeSeparator = s.textOr("scope_separator", " ", oneOf(",", ";", "+", "|"))
+	for _, a := range p.AllowedAudiences {
+		if what := resourceURI(a); what != "" && p.AudienceParam == "resource" {
+			s.report("audience_param", "is resource, but "+quote(a)+" of allowed_audiences "+what+" (RFC 8707 §2); mend it or write audience_param: audience")
 		}
+	}
+	for _, entry := range p.AllowedScopes {
+		if strings.Contains(entry, p.ScopeSeparator) {
+			s.report("scope_separator", "is in "+quote(entry)+" of allowed_scopes, which would read as two; name another")
+		}
+	}
+}
+
+func readActor(s *section, p *Profile) (a Actor) {
+	if s == nil {
+		return a
+	}
+	defer s.end()
+	s.need("source")
+	a.Source = s.text("source", oneOf("stored", "client_credentials"))
+	a.TokenType = s.textOr("token_type", accessToken, tokenType)
+	switch a.Source {
+	case "stored":
+		a.Credential = s.needRef("credential")
+		s.without("with source stored", "scopes")
+	case "client_credentials":
+		a.Scopes = s.texts("scopes", maxScopes, scope)
+		s.without("with source client_credentials: the broker asks for it", "credential")
 	default:
-		r.ExpectIssuer = s.text("expect_issuer", audience)
-		r.ExpectAudience = s.texts("expect_audience", maxAudiences, audience)
-		r.RequireAct = s.text("require_act", audience)
-		if r.AudienceUnverified {
-			s.report("audience_unverified", "must not be true with token_format jwt: the audience is checked; remove it")
+		s.skip() // what belongs to a source nobody knows cannot be judged
+	}
+	if p.GrantType != tokenExchange {
+		s.report("source", "has no place in this grant_type: actor tokens belong to token exchange (RFC 8693 §2.1); remove actor")
+	}
+	return a
+}
+
+// checkBridge holds that the first of two steps asks for what the second one
+// takes, and says for which server.
+func (s *section) checkBridge(p *Profile) {
+	if p.RequestedTokenType == accessToken || p.RequestedTokenType == Omit {
+		s.report("requested_token_type", `must name what the second step takes, such as "urn:ietf:params:oauth:token-type:id-jag" or "urn:ietf:params:oauth:token-type:jwt"`)
+	}
+	if p.Audience == nil && p.Resource == nil {
+		s.report("audience", "is missing: with then, it names the authorization server of the second step, for which the assertion of the first one must be")
+	}
+}
+
+// pinned reports the grants that do not name their subject, where the profile
+// wants that.
+func (s *section) pinned(p *Profile, grants map[string]*Grant) {
+	if !p.Issuing().Response.RequireSubject {
+		return
+	}
+	for actor, g := range grants {
+		if file, line, ok := strings.Cut(g.Where, ":"); ok && g.Subject == "" {
+			n, _ := strconv.Atoi(line)
+			s.l.problem(file, n, "subject", "is missing in the grant of "+quote(actor)+", and profile "+quote(p.ID)+" has require_subject; write the sub that its tokens must carry")
 		}
 	}
 }

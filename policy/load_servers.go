@@ -1,15 +1,19 @@
 package policy
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
 
-func readServers(root *section, profiles map[string]*Profile) map[string]*Server {
+func readServers(root *section, profiles map[string]*Profile, timeout time.Duration) map[string]*Server {
 	servers := map[string]*Server{}
 	names := root.names("profiles")
 	locals := map[string]string{} // local tool name → where it came from
 	for id, s := range root.children("servers", serverID) {
 		v := readServer(s, id)
 		v.Auth = readAuth(s.child("auth"), names, profiles)
-		v.Tools = readTools(s, id, locals)
+		v.Tools = readTools(s, v, timeout, locals)
 		servers[id] = v
 	}
 	return servers
@@ -31,7 +35,10 @@ func readServer(s *section, id string) *Server {
 		RequiresApproval: s.flag("requires_approval", true),
 		Era:              Era(s.textOr("era", string(EraAuto), oneOf(string(EraAuto), string(EraModern), string(EraLegacy)))),
 		Versions:         s.texts("versions", len(mcpVersions), oneOf(mcpVersions...)),
+		NumericIDs:       s.textOr("id_style", "string", oneOf("string", "int")) == "int",
 		Timeout:          s.duration("timeout", leastTimeout, mostTimeout),
+		Idle:             s.duration("idle_window", leastTimeout, mostTimeout),
+		Limits:           readLimits(s.child("limits")),
 	}
 	v.URL = s.endpoint("url", v.AllowCIDRs)
 	return v
@@ -89,22 +96,35 @@ func readLegacy(s *section, a *Auth) {
 	a.Header = s.text("header", legacyHeader)
 }
 
-func readTools(s *section, server string, locals map[string]string) map[string]Tool {
+func readTools(s *section, server *Server, timeout time.Duration, locals map[string]string) map[string]Tool {
 	tools := map[string]Tool{}
 	for name, t := range s.children("tools", toolName) {
 		t.need("enabled")
 		t.notYet("pin", "approval")
-		tools[name] = Tool{
-			Enabled: t.flag("enabled", false),
-			Effect:  t.textOr("effect", "write", oneOf("write", "idempotent", "read")),
-			Timeout: t.duration("timeout", leastTimeout, mostTimeout),
+		tool := Tool{
+			Enabled:  t.flag("enabled", false),
+			Effect:   t.textOr("effect", "write", oneOf("write", "idempotent", "read")),
+			Timeout:  t.duration("timeout", leastTimeout, mostTimeout),
+			Idle:     t.duration("idle_window", leastTimeout, mostTimeout),
+			Expected: t.duration("expected_duration", leastTimeout, mostTimeout),
 		}
+		t.longEnough(tool.Expected, "timeout", cmp.Or(tool.Timeout, server.Timeout, timeout))
+		t.longEnough(tool.Expected, "idle_window", cmp.Or(tool.Idle, server.Idle))
+		tools[name] = tool
 		// a + b_c and a_b + c are one name to whoever offers the tools.
-		local := "mcp_" + server + "_" + name
+		local := "mcp_" + server.ID + "_" + name
 		if first, taken := locals[local]; taken {
 			t.l.problem(t.file, t.line, t.path, fmt.Sprintf("becomes the tool name %q, and so does the tool at %s; rename a server", local, first))
 		}
 		locals[local] = t.where()
 	}
 	return tools
+}
+
+// longEnough reports a limit, 0 for none, that cuts a call off which takes as
+// long as it is expected to.
+func (s *section) longEnough(expected time.Duration, key string, limit time.Duration) {
+	if limit > 0 && expected > limit {
+		s.report("expected_duration", fmt.Sprintf("is %v, but the %s of this tool is %v; give it a longer one", expected, key, limit))
+	}
 }

@@ -169,6 +169,20 @@ func (s *section) duration(key string, least, most time.Duration) time.Duration 
 	return d
 }
 
+// count returns the whole number at key; 0 where there is none.
+func (s *section) count(key string, least, most int) int {
+	n, ok := s.scalar(key, number)
+	if !ok {
+		return 0
+	}
+	i, err := strconv.Atoi(n.value)
+	if err != nil || strconv.Itoa(i) != n.value || i < least || i > most {
+		s.reportAt(n.line, key, fmt.Sprintf("%s must be a whole number from %d to %d", quote(n.value), least, most))
+		return 0
+	}
+	return i
+}
+
 // date returns the day at key, as the moment it begins in UTC.
 func (s *section) date(key string) time.Time {
 	n, ok := s.scalar(key, date, text)

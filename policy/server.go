@@ -20,7 +20,10 @@ type Server struct {
 	RequiresApproval bool      // true unless the file says false
 	Era              Era
 	Versions         []string      // accepted protocol versions, sorted; empty: all we speak
+	NumericIDs       bool          // request ids are integers: some servers break on text
 	Timeout          time.Duration // 0: the operation's
+	Idle             time.Duration // how long a leg may go without a byte; 0: its budget
+	Limits           Limits
 	Auth             Auth
 	Tools            map[string]Tool // by remote name
 	Where            string          // file:line
@@ -53,6 +56,11 @@ type Tool struct {
 	Enabled bool
 	Effect  string        // "write" (default), "idempotent", "read"
 	Timeout time.Duration // 0: the server's
+	Idle    time.Duration // 0: the server's
+
+	// Expected is how long a call takes when all is well; 0: not said. Neither
+	// the timeout nor the idle window may be shorter.
+	Expected time.Duration
 }
 
 // A DataClass says how much harm a server's data can do; 0 is undeclared.

@@ -89,9 +89,12 @@ servers:
     requires_approval: false
     era: legacy
     versions: ["2025-11-25", "2025-06-18"]
+    id_style: int
     timeout: 15s
+    idle_window: 8s
+    limits: {body: 1048576, event: 65536, stream: 4194304, events: 100, error_body: 4096, head: 32768, depth: 32, pages: 10, tools: 200, cursor: 512}
     auth: {mode: delegated, profile: company, audience: mcp-api, scopes: [records.write, records.read], discovery_credential: "vault:kv/broker/discovery/records#token"}
-    tools: {search: {enabled: true, effect: read, timeout: 5s}, save: {enabled: false}}
+    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, expected_duration: 3s}, save: {enabled: false}}
   tickets:
     url: https://tickets.example.org/mcp
     enabled: true
@@ -124,11 +127,12 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		AllowedScopes:    []string{"records.read", "records.write"},
 		Resource:         []string{"https://records.example.org/mcp"},
 		ExtraParams:      url.Values{"connector_id": {"corp"}, "hint": {"a", "b"}},
-		SubjectTokenType: "urn:ietf:params:oauth:token-type:id_token",
+		GrantType:        tokenExchange, SubjectParam: "subject_token", SubjectTokenType: "urn:ietf:params:oauth:token-type:id_token",
+		RequestedTokenType: accessToken, AudienceParam: "audience", ScopeSeparator: " ",
 		Response: policy.Response{
 			TokenFormat: "jwt", ExpectIssuer: "https://identity.example.org", ExpectAudience: []string{"mcp-api"},
 			RequireAct: "broker", AllowedExtraScopes: []string{"email"}, RequireScopeEcho: true,
-			DefaultTTL: time.Minute, MaxTTL: 2 * time.Minute,
+			DefaultTTL: time.Minute, MaxTTL: 2 * time.Minute, ClockSkew: 5 * time.Second,
 		},
 		Timeout: 5 * time.Second,
 		Where:   "profiles.yaml:20",
@@ -138,9 +142,10 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		Client:           policy.Client{ID: "broker", Auth: "none"},
 		AllowedAudiences: []string{"x"},
 		AllowedScopes:    []string{"y"},
-		SubjectTokenType: "urn:ietf:params:oauth:token-type:access_token",
-		Response:         policy.Response{TokenFormat: "opaque", AudienceUnverified: true, MaxTTL: 5 * time.Minute},
-		Where:            "profiles.yaml:51",
+		GrantType:        tokenExchange, SubjectParam: "subject_token", SubjectTokenType: accessToken,
+		RequestedTokenType: accessToken, AudienceParam: "audience", ScopeSeparator: " ",
+		Response: policy.Response{TokenFormat: "opaque", AudienceUnverified: true, MaxTTL: 5 * time.Minute, ClockSkew: 5 * time.Second},
+		Where:    "profiles.yaml:51",
 	}
 	records, tickets := &policy.Server{
 		ID:         "records",
@@ -151,13 +156,17 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		DataClass:  5,
 		Era:        policy.EraLegacy,
 		Versions:   []string{"2025-06-18", "2025-11-25"},
+		NumericIDs: true,
 		Timeout:    15 * time.Second,
+		Idle:       8 * time.Second,
+		Limits: policy.Limits{Body: 1 << 20, Event: 64 << 10, Stream: 4 << 20, Events: 100, ErrorBody: 4 << 10, Head: 32 << 10,
+			Depth: 32, Pages: 10, Tools: 200, Cursor: 512},
 		Auth: policy.Auth{
 			Mode: "delegated", Profile: "company", Audience: "mcp-api", Scopes: []string{"records.read", "records.write"},
 			Discovery: ref(t, "vault:kv/broker/discovery/records#token"),
 		},
 		Tools: map[string]policy.Tool{
-			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second},
+			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Expected: 3 * time.Second},
 			"save":   {Effect: "write"},
 		},
 		Where: "profiles.yaml:58",
@@ -172,10 +181,11 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Placement: "header", Header: "X-Api-Key",
 		},
 		Tools: map[string]policy.Tool{},
-		Where: "profiles.yaml:70",
+		Where: "profiles.yaml:73",
 	}
 	grant := &policy.Grant{
-		Actor: "user:7", Profile: "company", Enabled: true, Credential: ref(t, "vault:kv/broker/subjects/7#token"), Subject: "7",
+		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",
+		Credential:       policy.Credential{Kind: policy.Stored, Ref: ref(t, "vault:kv/broker/subjects/7#token")},
 		AllowedAudiences: []string{"mcp-api"}, AllowedScopes: []string{"records.read"},
 		Expires: time.Date(2027, 3, 31, 0, 0, 0, 0, time.UTC),
 		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:41",
@@ -217,6 +227,7 @@ func found[T any](_ T, ok bool) bool { return ok }
 
 // comparers compare by value what cmp cannot look into.
 var comparers = []cmp.Option{
+	cmp.Comparer(func(a, b secret.TransitRef) bool { return a == b }),
 	cmp.Comparer(func(a, b secret.Ref) bool { return a == b }),
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 	cmp.Comparer(func(a, b *x509.CertPool) bool { return a == b || a != nil && b != nil && a.Equal(b) }),

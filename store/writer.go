@@ -12,10 +12,11 @@ import (
 	"onbehalf.internal/broker/fault"
 )
 
-// A request is one call of Commit.
+// A request is one call of Commit or CommitLater.
 type request struct {
 	write   func(*Tx) error
 	records []audit.Record
+	later   bool  // it may wait for a request that may not
 	err     error // of this request alone; it has been undone
 	done    chan error
 }
@@ -33,11 +34,21 @@ type request struct {
 // the error is store_unavailable. A request that was taken is waited for.
 // After store_failed the request may or may not be on disk; see [Store.Err].
 func (s *Store) Commit(ctx context.Context, write func(*Tx) error, records ...audit.Record) error {
+	return s.request(ctx, &request{write: write, records: records, done: make(chan error, 1)})
+}
+
+// CommitLater is Commit for what nobody waits for: it joins the next commit
+// that comes, and makes one of its own if none has come after [patience] or
+// when the store is closed. It returns when that is done, like Commit.
+func (s *Store) CommitLater(ctx context.Context, write func(*Tx) error, records ...audit.Record) error {
+	return s.request(ctx, &request{write: write, records: records, later: true, done: make(chan error, 1)})
+}
+
+func (s *Store) request(ctx context.Context, r *request) error {
 	const op = "store.Commit"
 	if ctx.Err() != nil {
 		return fault.New(op, fault.StoreUnavailable, "the request was withdrawn before it was taken")
 	}
-	r := &request{write: write, records: records, done: make(chan error, 1)}
 	select {
 	case s.queue <- r:
 		return <-r.done
@@ -79,26 +90,47 @@ func (tx *Tx) Scan(dest []any, query string, args ...any) (found bool, err error
 	return err == nil, Failure("store.Scan", err)
 }
 
-// batchLimit bounds how long the first of a batch waits for the last.
-const batchLimit = 256
+const (
+	batchLimit = 256                   // bounds how long the first of a batch waits for the last
+	patience   = 50 * time.Millisecond // how long a CommitLater waits for a commit to join
+)
 
-// write is the writer's goroutine. It takes one request and what else waits by
-// then, and commits them together: while the disk works, the next batch forms
-// by itself, and nobody ever waits for company.
+// write is the writer's goroutine.
 func (s *Store) write() {
 	defer close(s.done)
+	for open := true; open; {
+		var batch []*request
+		batch, open = s.collect()
+		s.commit(batch)
+	}
+}
+
+// collect takes one request that does not wait and what else is there by then:
+// while the disk works, the next batch forms by itself, and no Commit ever
+// waits for company. What may wait is taken at once, too, and joins it. open is
+// false when the store is being closed.
+func (s *Store) collect() (batch []*request, open bool) {
+	var enough <-chan time.Time
 	for {
 		select {
 		case r := <-s.queue:
-			s.commit(s.batch(r))
+			batch = append(batch, r)
+			switch {
+			case !r.later || len(batch) == batchLimit:
+				return s.fillUp(batch), true
+			case enough == nil:
+				enough = time.After(patience)
+			}
+		case <-enough:
+			return batch, true
 		case <-s.closing:
-			return
+			return batch, false
 		}
 	}
 }
 
-func (s *Store) batch(first *request) []*request {
-	batch := s.drain([]*request{first})
+func (s *Store) fillUp(batch []*request) []*request {
+	batch = s.drain(batch)
 	runtime.Gosched() // the callers of the last batch are just about to come back
 	return s.drain(batch)
 }
@@ -117,6 +149,9 @@ func (s *Store) drain(batch []*request) []*request {
 
 // commit answers every request of the batch.
 func (s *Store) commit(batch []*request) {
+	if len(batch) == 0 {
+		return
+	}
 	err := s.Err()
 	if err == nil {
 		if failure := s.writer.commit(batch); failure != nil {

@@ -39,7 +39,9 @@ type Raw = jsontext.Value
 const MaxDepth = 64
 
 // Check reports whether b is one JSON value as the package describes it.
-func Check(b []byte) error {
+func Check(b []byte) error { return checkWithin(b, MaxDepth) }
+
+func checkWithin(b []byte, levels int) error {
 	switch {
 	case len(b) == 0:
 		return errors.New("empty document")
@@ -54,8 +56,8 @@ func Check(b []byte) error {
 			return syntax(err)
 		}
 		switch depth := d.StackDepth(); {
-		case depth > MaxDepth:
-			return fmt.Errorf("document is nested deeper than %d levels", MaxDepth)
+		case depth > levels:
+			return fmt.Errorf("document is nested deeper than %d levels", levels)
 		case depth == 0:
 			return checkEnd(d)
 		}
@@ -69,7 +71,7 @@ func Check(b []byte) error {
 //
 // After an error into holds anything; do not look at it.
 func Decode(b []byte, into any) error {
-	if err := checkObject(b); err != nil {
+	if err := checkObject(b, MaxDepth); err != nil {
 		return err
 	}
 	err := json.Unmarshal(b, into, json.RejectUnknownMembers(true), json.WithUnmarshalers(refuseNull))
@@ -78,8 +80,11 @@ func Decode(b []byte, into any) error {
 
 // Members checks b, whose top level is an object, and returns its members. It
 // is for envelopes that may have members we do not know.
-func Members(b []byte) (map[string]Raw, error) {
-	if err := checkObject(b); err != nil {
+func Members(b []byte) (map[string]Raw, error) { return MembersWithin(b, MaxDepth) }
+
+// MembersWithin is Members for a document of at most that many levels.
+func MembersWithin(b []byte, levels int) (map[string]Raw, error) {
+	if err := checkObject(b, levels); err != nil {
 		return nil, err
 	}
 	var m map[string]Raw
@@ -87,8 +92,18 @@ func Members(b []byte) (map[string]Raw, error) {
 	return m, semantic(err)
 }
 
-func checkObject(b []byte) error {
-	if err := Check(b); err != nil {
+// Parts returns the members of b, an object inside a document that was checked;
+// nil for anything else.
+func Parts(b Raw) map[string]Raw {
+	var m map[string]Raw
+	if b.Kind() != jsontext.KindBeginObject || json.Unmarshal(b, &m) != nil {
+		return nil
+	}
+	return m
+}
+
+func checkObject(b []byte, levels int) error {
+	if err := checkWithin(b, levels); err != nil {
 		return err
 	}
 	if kind := Raw(b).Kind(); kind != jsontext.KindBeginObject {

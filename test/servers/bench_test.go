@@ -94,7 +94,7 @@ func list(t *testing.T, talk *mcpclient.Conversation) (tools int, _ mcpclient.Re
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	all, report := talk.ListTools(ctx, gate())
-	return len(all), report
+	return len(all.Tools), report
 }
 
 // leavesNothing fails the test if it ends with more goroutines or descriptors

@@ -3,10 +3,14 @@
 package servers
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/counterparts"
+	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 )
 
@@ -25,9 +29,7 @@ func TestReach(t *testing.T) {
 		{"test_tool_with_logging", nil, succeeded, succeeded},
 		{"test_tool_with_progress", nil, succeeded, succeeded},
 
-		// An argument that a header has to repeat (Mcp-Param-Region). The server's
-		// -32020 says that nothing ran.
-		{"test_x_mcp_header", map[string]any{"region": "eu"}, fault.RefusedBecause(fault.StatusRefused), succeeded},
+		// An argument that a header has to repeat, but is not there; see TestMirrored.
 		{"test_x_mcp_header", map[string]any{"level": 3}, succeeded, succeeded},
 
 		// A stream that the server closes, to be taken up again with a GET.
@@ -42,7 +44,7 @@ func TestReach(t *testing.T) {
 
 		// A capability that we do not declare. By handshake the error comes with
 		// status 200, and the tool has begun.
-		{"test_missing_capability", nil, fault.RefusedBecause(fault.StatusRefused), rpcError},
+		{"test_missing_capability", nil, fault.RefusedBecause(fault.CapabilityMissing), rpcError},
 	} {
 		t.Run(r.tool, func(t *testing.T) {
 			modern := stateless(t)
@@ -51,6 +53,54 @@ func TestReach(t *testing.T) {
 			c := counterparts.ToolCall{Tool: r.tool, Arguments: r.arguments}
 			compare(t, "modern", callOnce(t, declare(t, modern.URL, policy.EraModern, nil), c), pinnedModern.expect(r.modern, "tools/call"))
 			compare(t, "legacy", callOnce(t, declare(t, legacy.URL, policy.EraLegacy, nil), c), pinnedLegacy[0].expect(r.legacy, "tools/call"))
+		})
+	}
+}
+
+// TestMirrored: an argument that a header has to repeat (Mcp-Param-Region). Who has
+// not seen the tool's schema is refused once, reads it and is right from then on.
+func TestMirrored(t *testing.T) {
+	m := stateless(t)
+	leavesNothing(t)
+	eu := counterparts.ToolCall{Tool: "test_x_mcp_header", Arguments: map[string]any{"region": "eu"}}
+	talk := mcpclient.New(mcpclient.Config{}).Open(declare(t, m.URL, policy.EraModern, nil))
+	defer talk.Close()
+	learning := pinnedModern
+	learning.greeting = []string{"tools/call", "tools/list"}
+	compare(t, "the first call", call(t, talk, eu, patience), learning.expect(succeeded, "tools/call"))
+	compare(t, "the next one", call(t, talk, eu, patience), pinnedModern.expect(succeeded, "tools/call"))
+}
+
+// TestFarewell: which servers open a session, and that each of them takes its end.
+func TestFarewell(t *testing.T) {
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			m := s.start(t)
+			leavesNothing(t)
+			for _, r := range []struct {
+				name   string
+				call   counterparts.ToolCall
+				budget time.Duration
+				want   []string
+			}{
+				{"a good call", m.Echo, patience, s.parting},
+				{"one that is cut off", m.Slow, 500 * time.Millisecond, append([]string{"notifications/cancelled"}, s.parting...)},
+			} {
+				if r.call.Tool == "" {
+					continue
+				}
+				talk := mcpclient.New(mcpclient.Config{}).Open(declare(t, m.URL, policy.EraLegacy, nil))
+				call(t, talk, r.call, r.budget)
+				legs := talk.Farewell(t.Context(), gate())()
+				talk.Close()
+				var got []string
+				for _, leg := range legs {
+					got = append(got, strings.TrimSuffix(leg.Name+" "+string(leg.Reason), " "))
+				}
+				if !slices.Equal(got, r.want) {
+					t.Errorf("%s: parted with %q, want %q", r.name, got, r.want)
+				}
+			}
 		})
 	}
 }

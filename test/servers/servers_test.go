@@ -27,6 +27,7 @@ type server struct {
 	tools        int        // how many it lists
 	unknownTool  map[policy.Era]fault.Outcome
 	badArguments counterparts.ToolCall // refused by the tool's schema
+	parting      []string              // the legs of a farewell after a handshake, each with its reason
 }
 
 // A tool that is not there is a failed tool to all but the Go SDK. There it is a
@@ -43,11 +44,11 @@ var (
 )
 
 var servers = []server{
-	{"Go SDK, stateless", stateless, policy.EraModern, 28, anRPCError, counterparts.ToolCall{Tool: "test_sampling", Arguments: notAText}},
-	{"Go SDK, with sessions", stateful, policy.EraLegacy, 28, anRPCError, counterparts.ToolCall{Tool: "test_sampling", Arguments: notAText}},
-	{"TypeScript SDK", counterparts.ServerEverything, policy.EraLegacy, 13, aToolError, counterparts.ToolCall{Tool: "echo", Arguments: notAText}},
-	{"Python SDK", counterparts.PythonMCP, policy.EraModern, 3, aToolError, counterparts.ToolCall{Tool: "add", Arguments: notANumber}},
-	{"FastMCP", counterparts.FastMCP, policy.EraModern, 3, aToolError, counterparts.ToolCall{Tool: "add", Arguments: notANumber}},
+	{"Go SDK, stateless", stateless, policy.EraModern, 28, anRPCError, counterparts.ToolCall{Tool: "test_sampling", Arguments: notAText}, nil},
+	{"Go SDK, with sessions", stateful, policy.EraLegacy, 28, anRPCError, counterparts.ToolCall{Tool: "test_sampling", Arguments: notAText}, []string{"delete"}},
+	{"TypeScript SDK", counterparts.ServerEverything, policy.EraLegacy, 13, aToolError, counterparts.ToolCall{Tool: "echo", Arguments: notAText}, []string{"delete"}},
+	{"Python SDK", counterparts.PythonMCP, policy.EraModern, 3, aToolError, counterparts.ToolCall{Tool: "add", Arguments: notANumber}, []string{"delete"}},
+	{"FastMCP", counterparts.FastMCP, policy.EraModern, 3, aToolError, counterparts.ToolCall{Tool: "add", Arguments: notANumber}, []string{"delete"}},
 }
 
 func stateless(t testing.TB) *counterparts.MCP { return counterparts.Everything(t, true) }
