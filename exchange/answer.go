@@ -1,12 +1,14 @@
 package exchange
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"regexp"
 	"time"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 )
 
@@ -28,38 +30,50 @@ type answer struct {
 	lifetime   time.Duration // 0: not said
 	scopes     []string      // nil: not said
 	audience   []string      // nil: not said, as RFC 8693 has it
+	asked      time.Time     // right before the request left
 }
 
 // answer reads re strictly, or says what it is instead.
-func (re reply) answer() (answer, error) {
+func (re reply) answer(p *policy.Profile) (answer, error) {
+	m, err := re.object()
+	if err != nil {
+		return answer{}, err
+	}
+	a, err := parse(m, cmp.Or(p.ScopeSeparator, " "))
+	a.asked = re.asked
+	return a, err
+}
+
+// object is the JSON object of an answer that says yes.
+func (re reply) object() (members, error) {
 	switch {
 	case re.status < 200 || re.status >= 300:
-		return answer{}, re.refusal()
+		return members{}, re.refusal()
 	case re.status != http.StatusOK:
-		return answer{}, malformed(fmt.Sprintf("status %d carries no token", re.status))
+		return members{}, malformed(fmt.Sprintf("status %d carries no token", re.status))
 	case re.toolong:
-		return answer{}, malformed(fmt.Sprintf("it is longer than %d bytes", maxAnswer))
+		return members{}, malformed(fmt.Sprintf("it is longer than %d bytes", re.most))
 	case !re.json:
-		return answer{}, malformed("its content type is not application/json")
+		return members{}, malformed("its content type is not application/json")
 	}
 	m, ok := open(re.body)
 	if !ok {
-		return answer{}, malformed("it is not one JSON object with distinct names")
+		return members{}, malformed("it is not one JSON object with distinct names")
 	}
 	if m.has("error") { // whatever else is there
-		return answer{}, re.refusal()
+		return members{}, re.refusal()
 	}
-	return parse(m)
+	return m, nil
 }
 
-func parse(m members) (answer, error) {
+func parse(m members, separator string) (answer, error) {
 	token := m.text("access_token")
 	a := answer{
 		token:      secret.New(token),
 		issuedType: m.text("issued_token_type"),
 		tokenType:  m.text("token_type"),
 		lifetime:   m.seconds("expires_in"),
-		scopes:     m.scopes("scope"),
+		scopes:     m.scopes("scope", separator),
 		audience:   m.texts("audience"),
 	}
 	switch {
@@ -75,5 +89,5 @@ func parse(m members) (answer, error) {
 
 // malformed refuses an answer. What is wrong is told without quoting it.
 func malformed(what string) error {
-	return refuse(fault.ExchangeMalformed, "the token endpoint's answer: "+what)
+	return refuse(fault.ExchangeMalformed, "the provider's answer: "+what)
 }

@@ -126,7 +126,7 @@ func TestDecision(t *testing.T) {
 				devidp.Client{ID: "public", Auth: "none"})
 			call, _ := decide(t, idp.Issuer(), tc.client, tc.auth)
 			begun := time.Now()
-			issued, err := exchange.New(nil).Exchange(t.Context(), call, secret.New(idp.Mint("user:7", time.Minute)), secret.New(tc.key))
+			issued, err := exchange.New(nil).Exchange(t.Context(), call, exchange.Subject{Token: secret.New(idp.Mint("user:7", time.Minute))}, exchange.Key{Text: secret.New(tc.key)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func TestDecision(t *testing.T) {
 func TestDiscovery(t *testing.T) {
 	idp := engine(t)
 	_, discovery := decide(t, idp.Issuer(), "broker", "auth: none")
-	_, err := exchange.New(nil).Exchange(t.Context(), discovery, secret.New(subjectToken), secret.Text{})
+	_, err := exchange.New(nil).Exchange(t.Context(), discovery, exchange.Subject{Token: secret.New(subjectToken)}, exchange.Key{Text: secret.Text{}})
 	wantReason(t, err, fault.NoGrant)
 	if n := len(idp.Requests()); n != 0 {
 		t.Errorf("%d requests, want none", n)
@@ -178,7 +178,7 @@ func TestEngine(t *testing.T) {
 		{"other scope", alter(func(g *devidp.Grant) { g.Scopes = []string{"records.list"} }), fault.ScopeWidened, 1},
 		{"fails", brk(devidp.Fail(1, 500, "server_error")), fault.ProviderError, 0},
 		{"limits", brk(devidp.Fail(1, 429, "slow_down")), fault.ProviderRateLimited, 0},
-		{"is not up", brk(devidp.Fail(1, 503, "")), fault.ProviderUnreachable, 0},
+		{"is not up", brk(devidp.Fail(2, 503, "")), fault.ProviderUnreachable, 0},
 		{"redirects", brk(devidp.Redirect("http://127.0.0.1:1/")), fault.ProviderRedirect, 0},
 		{"cut before issuing", brk(devidp.CutBefore), fault.ProviderUnreachable, 0},
 		{"cut after issuing", brk(devidp.CutAfter), fault.ProviderUnreachable, 1},
@@ -191,7 +191,7 @@ func TestEngine(t *testing.T) {
 			tc.brk(idp)
 			var text string
 			canary.Run(t, func(c *canary.Cage) {
-				_, err := exchange.New(nil).Exchange(t.Context(), call, secret.New(subject), secret.New(clientSecret))
+				_, err := exchange.New(nil).Exchange(t.Context(), call, exchange.Subject{Token: secret.New(subject)}, exchange.Key{Text: secret.New(clientSecret)})
 				c.Value("error", err)
 				wantReason(t, err, tc.want)
 				text = err.Error()
@@ -221,7 +221,7 @@ func TestEngineSaysNo(t *testing.T) {
 		{"garbage", subjectToken, clientSecret, fault.SubjectRejected},
 		{"wrong secret", good, clientSecret + "x", fault.ProviderConfig},
 	} {
-		_, err := exchange.New(nil).Exchange(t.Context(), call, secret.New(tc.subject), secret.New(tc.key))
+		_, err := exchange.New(nil).Exchange(t.Context(), call, exchange.Subject{Token: secret.New(tc.subject)}, exchange.Key{Text: secret.New(tc.key)})
 		if fault.ReasonOf(err) != tc.want {
 			t.Errorf("%s: %v, want %s", tc.name, err, tc.want)
 		}

@@ -1,34 +1,50 @@
 // Package exchange turns an actor's credential into a token for one MCP server:
-// OAuth 2.0 Token Exchange (RFC 8693), and nothing more for now.
+// OAuth 2.0 Token Exchange (RFC 8693) and the grants that providers have in its
+// place, as the profile says.
 //
 // An exchange is one POST to the profile's token endpoint:
 //
-//	login.go    who we are: basic, post, private_key_jwt or none
-//	wire.go     the one request, and the answer as bytes
-//	refusal.go  an answer that says no
-//	answer.go   an answer that says yes, read strictly
-//	order.go    the form, and the answer held against it
-//	claims.go   what the token says about itself, if it is a JWT
-//	members.go  how members of a JSON object are read, for both
+//	login.go     who we are: a secret, a signed assertion, a certificate, nothing
+//	wire.go      the one request, and the answer as bytes
+//	patience.go  when a request may leave again, and when none may for a while
+//	refusal.go   an answer that says no
+//	answer.go    an answer that says yes, read strictly
+//	order.go     the form, and the answer held against it
+//	claims.go    what the token says about itself, or introspection about it
+//	members.go   how members of a JSON object are read
+//
+// A profile may ask for more requests, each by name (see [Key.Leg]):
+//
+//	steps.go       an actor token of our own before it, a second step after it
+//	keys.go        the provider's keys, where signatures are verified (RFC 7517)
+//	introspect.go  what an opaque token is (RFC 7662)
+//
+// [Client.Refresh] and [Client.Revoke] are for whoever keeps a refresh token and
+// for the end of an operation.
 //
 // What always holds:
 //
-//   - One exchange sends at most one request. It is never retried and follows
-//     no redirect.
+//   - The request for the token leaves once. It leaves a second time, and never
+//     a third, where there was no connection or a gateway answered 502, 503 or
+//     504, if the budget has room for it; never with a refresh token or an
+//     assertion in it. No redirect is followed.
 //   - What is wrong, missing or said twice in an answer is a refusal with a
 //     reason of its own; nothing is trimmed, guessed or defaulted but by the
 //     profile.
-//   - An [Issued] token is not the subject token, is a bearer token with all of
-//     the scopes asked for, and lives two seconds or more. It is for the
-//     audience asked for, unless it is opaque and the profile says that its
-//     audience goes unverified.
+//   - An [Issued] token is not the subject token, is a bearer token with the
+//     scopes asked for, or as many of them as the profile requires, and lives
+//     two seconds or more. It is for the audience asked for, unless it is opaque
+//     and the profile says that its audience goes unverified. It names the one
+//     who acts where an actor token was sent, and a certificate only if it is
+//     ours.
 //   - An error is a *fault.Error without any text of the provider's.
-//   - Nothing is kept: no cache, no refresh token, no ID token.
+//   - No token is kept: no cache, no refresh token, no ID token. What is kept is
+//     public keys and the times of cool-downs.
 //
-// It does not verify the signature of a token. The token came from its issuer
-// over the connection that the profile names, so its claims are a check of
-// plausibility; the MCP server verifies. It knows neither sender-constrained
-// tokens nor actor tokens, discovery, or revocation.
+// With token_format jwt the signature is not looked at: the token came from its
+// issuer over the connection that the profile names, so its claims are a check
+// of plausibility; the MCP server verifies. jwt_verified verifies here too. The
+// package knows neither DPoP (RFC 9449) nor discovery.
 package exchange
 
 import (
@@ -48,13 +64,16 @@ const (
 )
 
 // A Client exchanges tokens. The zero Client is ready to use and may be shared
-// by goroutines.
+// by goroutines; it is not to be copied after that.
 type Client struct {
 	Now func() time.Time // nil: time.Now
 
-	// HTTP makes the client for one exchange; its Transport alone is used.
-	// nil: egress.NewClient(h, 0), a connection of its own for each exchange.
+	// HTTP makes the client for one request; its Transport alone is used.
+	// nil: egress.NewClient(h, 0), a connection of its own for each.
 	HTTP func(h egress.Host) *http.Client
+
+	cool cooldowns
+	keys keyring
 }
 
 // New returns a Client with that clock; nil is time.Now.
@@ -62,59 +81,98 @@ func New(now func() time.Time) *Client { return &Client{Now: now} }
 
 // Issued is a token that was held against the decision it was asked for.
 type Issued struct {
-	Token   secret.Text
-	Expires time.Time // when to stop using it; the provider may allow longer
-	Scopes  []string  // as granted
-	Subject string    // the sub claim of a JWT; empty for an opaque token
+	Token    secret.Text
+	Expires  time.Time // when to stop using it; the provider may allow longer
+	Scopes   []string  // as granted
+	Narrowed bool      // fewer than were asked for, as the profile permits
+	Subject  string    // the sub claim; empty for a token that nobody looked into
+	Bound    bool      // to the certificate of the Key: the server takes it over that alone (RFC 8705 §3)
 }
 
 // Exchange asks for a token as d says. The subject is the actor's credential,
-// the key what the profile's client authentication needs: a client secret, a
-// private key in PEM, or nothing.
+// the key what the profile's client authentication needs.
 //
-// It sends one request and never another. The error is a *fault.Error:
+// The error is a *fault.Error:
 //
 //   - nothing was sent: no_grant, credential_missing, credential_rejected,
-//     provider_config, host_refused
+//     provider_config, host_refused; provider_rate_limited in a cool-down
 //   - no answer: provider_unreachable, wall_clock, caller_cancelled
 //   - an answer that is no: provider_redirect, provider_rate_limited,
 //     provider_error, provider_config, subject_rejected, target_rejected,
 //     scope_rejected, interaction_required
 //   - an answer that is not what was asked for: exchange_malformed, wrong_…,
-//     scope_widened, scope_narrowed, lifetime_too_short
-func (c *Client) Exchange(ctx context.Context, d policy.Decision, subject, key secret.Text) (Issued, error) {
+//     scope_widened, scope_narrowed, lifetime_too_short, token_inactive,
+//     token_not_yet_valid
+//   - no keys to verify it with: keys_unavailable
+//
+// Its After says how long the provider wants to be left alone.
+func (c *Client) Exchange(ctx context.Context, d policy.Decision, s Subject, k Key) (Issued, error) {
 	if d.IsZero() || d.Grant() == nil { // none: a legacy server, an import or a probe
 		return Issued{}, refuse(fault.NoGrant, "a token is exchanged for the grant of an actor, and there is none")
 	}
 	o := order{d.Profile(), d.Audience(), d.Scopes(), d.Grant().Subject}
-	return c.exchange(ctx, o, subject, key)
+	return c.exchange(ctx, o, s, k)
 }
 
-func (c *Client) exchange(ctx context.Context, o order, subject, key secret.Text) (Issued, error) {
-	if subject.IsZero() {
-		return Issued{}, refuse(fault.CredentialMissing, "the subject credential is empty")
+// exchange does one step, and those that the profile puts around it.
+func (c *Client) exchange(ctx context.Context, o order, s Subject, k Key) (Issued, error) {
+	if err := o.complete(s); err != nil {
+		return Issued{}, err
 	}
-	login, err := c.login(o.profile, key)
+	actor, err := c.actor(ctx, o.profile, k)
 	if err != nil {
 		return Issued{}, err
 	}
-	begun := c.now() // before sending: a slow answer must not lengthen the token's life
-	re, err := c.send(ctx, o.profile, login, o.form(subject))
+	re, err := c.ask(ctx, o.profile, k, o.form(s, actor), o.mayRepeat(s))
 	if err != nil {
 		return Issued{}, err
 	}
-	a, err := re.answer()
+	a, err := re.answer(o.profile)
 	if err != nil {
 		return Issued{}, err
 	}
-	issued, err := o.accept(a, begun, subject)
+	if o.profile.Then != nil {
+		return c.then(ctx, o, a, s, k)
+	}
+	return c.accept(ctx, o, a, s, k)
+}
+
+// accept holds an answer against the order, and what can be known of its token.
+func (c *Client) accept(ctx context.Context, o order, a answer, s Subject, k Key) (Issued, error) {
+	issued, err := o.accept(a, s.Token)
 	if err != nil {
 		return Issued{}, err
+	}
+	said, err := c.claims(ctx, o, issued, k)
+	if err != nil {
+		return Issued{}, err
+	}
+	if said != nil {
+		if issued, err = o.holds(issued, said, c.now(), k); err != nil {
+			return Issued{}, err
+		}
+	}
+	if o.profile.Response.TokenFormat == "jwt_verified" {
+		if err := c.verify(ctx, o.profile, issued.Token, k); err != nil {
+			return Issued{}, err
+		}
 	}
 	if issued.Expires.Sub(c.now()) < minLife {
 		return Issued{}, refuse(fault.LifetimeTooShort, "the token would end before it could be used")
 	}
 	return issued, nil
+}
+
+// claims finds out what the token is: nil where nobody can say.
+func (c *Client) claims(ctx context.Context, o order, issued Issued, k Key) (*claims, error) {
+	switch {
+	case o.profile.Response.TokenFormat != "opaque":
+		return readClaims(issued.Token)
+	case o.profile.Introspection != nil:
+		return c.introspect(ctx, o.profile, issued.Token, k)
+	default:
+		return nil, o.unseen()
+	}
 }
 
 func (c *Client) now() time.Time {

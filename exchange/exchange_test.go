@@ -124,7 +124,7 @@ func TestNothingSent(t *testing.T) {
 	}{
 		{"no subject token", nil, "", clientSecret, fault.CredentialMissing},
 		{"no client secret", nil, subjectToken, "", fault.CredentialMissing},
-		{"unknown client authentication", auth("basic_raw"), subjectToken, clientSecret, fault.ProviderConfig},
+		{"unknown client authentication", auth("digest"), subjectToken, clientSecret, fault.ProviderConfig},
 		{"no client authentication", auth(""), subjectToken, clientSecret, fault.ProviderConfig},
 		{"key is no PEM", auth("private_key_jwt"), subjectToken, clientSecret, fault.CredentialRejected},
 	} {
@@ -141,7 +141,7 @@ func TestNothingSent(t *testing.T) {
 
 // TestNoDecision holds that a token is exchanged for a grant and not otherwise.
 func TestNoDecision(t *testing.T) {
-	_, err := new(exchange.Client).Exchange(t.Context(), policy.Decision{}, secret.New(subjectToken), secret.New(clientSecret))
+	_, err := new(exchange.Client).Exchange(t.Context(), policy.Decision{}, exchange.Subject{Token: secret.New(subjectToken)}, exchange.Key{Text: secret.New(clientSecret)})
 	wantReason(t, err, fault.NoGrant)
 }
 

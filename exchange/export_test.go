@@ -16,15 +16,21 @@ type Order struct {
 	Subject  string
 }
 
+// Order exchanges a token with a secret or a key in PEM.
 func (c *Client) Order(ctx context.Context, o Order, subject, key secret.Text) (Issued, error) {
-	return c.exchange(ctx, order{o.Profile, o.Audience, o.Scopes, o.Subject}, subject, key)
+	return c.OrderWith(ctx, o, Subject{Token: subject}, Key{Text: key})
+}
+
+func (c *Client) OrderWith(ctx context.Context, o Order, s Subject, k Key) (Issued, error) {
+	return c.exchange(ctx, order{o.Profile, o.Audience, o.Scopes, o.Subject}, s, k)
 }
 
 // Accept reads body as a whole answer to o.
 func Accept(o Order, body []byte) (Issued, error) {
-	a, err := reply{status: 200, json: true, body: body}.answer()
+	a, err := reply{status: 200, json: true, body: body, asked: time.Unix(0, 0)}.answer(o.Profile)
 	if err != nil {
 		return Issued{}, err
 	}
-	return order{o.Profile, o.Audience, o.Scopes, o.Subject}.accept(a, time.Unix(0, 0), secret.Text{})
+	c := &Client{Now: func() time.Time { return time.Unix(0, 0) }}
+	return c.accept(context.Background(), order{o.Profile, o.Audience, o.Scopes, o.Subject}, a, Subject{}, Key{})
 }

@@ -1,20 +1,17 @@
 package exchange
 
 import (
-	"crypto"
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
+	"cmp"
+	"context"
 	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
+	"encoding/base64"
+	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
 	"golang.org/x/oauth2"
-	"golang.org/x/oauth2/clientcredentials"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
@@ -24,46 +21,89 @@ import (
 // assertionLife is short because an assertion is used once, at once.
 const assertionLife = 60 * time.Second
 
-// login says who we are (RFC 6749 §2.3, RFC 7523 §2.2). The style is always
+// A login says who we are in one request (RFC 6749 §2.3). The style is always
 // named: left to find out, x/oauth2 sends secret and subject token a second
 // time after any error.
-func (c *Client) login(p *policy.Profile, key secret.Text) (*clientcredentials.Config, error) {
-	conf := &clientcredentials.Config{
-		TokenURL:  p.TokenEndpoint.String(),
-		ClientID:  p.Client.ID,
-		AuthStyle: oauth2.AuthStyleInParams,
-	}
-	if key.IsZero() && p.Client.Auth != "none" {
-		return nil, refuse(fault.CredentialMissing, "the client's secret or key is empty")
+type login struct {
+	style      oauth2.AuthStyle
+	id, secret string     // in the header or in the form, as the style says; empty ones are not sent
+	params     url.Values // more of the form: an assertion
+	raw        string     // basic_raw: the Authorization header
+}
+
+func (c *Client) login(ctx context.Context, p *policy.Profile, k Key) (login, error) {
+	l := login{style: oauth2.AuthStyleInParams, id: p.Client.ID}
+	if err := k.enough(p.Client.Auth); err != nil {
+		return login{}, err
 	}
 	switch p.Client.Auth {
-	case "none":
+	case "none", "mtls": // RFC 8705 §2: the connection proves who we are
+	case "anonymous":
+		l.id = ""
 	case "basic":
-		conf.AuthStyle = oauth2.AuthStyleInHeader // form-encoded inside, as RFC 6749 §2.3.1 says
-		conf.ClientSecret = key.Reveal()
+		l.style, l.secret = oauth2.AuthStyleInHeader, k.Text.Reveal() // form-encoded inside, as RFC 6749 §2.3.1 says
+	case "basic_raw":
+		// For servers that take id and secret as they stand.
+		l.id, l.raw = "", "Basic "+base64.StdEncoding.EncodeToString([]byte(p.Client.ID+":"+k.Text.Reveal()))
 	case "post":
-		conf.ClientSecret = key.Reveal()
+		l.secret = k.Text.Reveal()
 	case "private_key_jwt":
-		signed, err := c.assertion(p, key)
+		signed, err := c.assertion(ctx, p, k)
 		if err != nil {
-			return nil, err
+			return login{}, err
 		}
-		conf.EndpointParams = url.Values{
+		l.params = url.Values{
 			"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
 			"client_assertion":      {signed.Reveal()},
 		}
 	default:
-		return nil, refuse(fault.ProviderConfig, "the profile's client authentication is not one we speak")
+		return login{}, refuse(fault.ProviderConfig, "the profile's client authentication is not one we speak")
 	}
-	return conf, nil
+	return l, nil
+}
+
+// enough refuses a key that lacks what the authentication needs.
+func (k Key) enough(auth string) error {
+	switch {
+	case auth == "none", auth == "anonymous":
+	case auth == "mtls" && k.Certificate.IsZero():
+		return refuse(fault.CredentialMissing, "the client's certificate is empty")
+	case k.Text.IsZero() && k.Sign == nil:
+		return refuse(fault.CredentialMissing, "the client's secret or key is empty")
+	}
+	return nil
+}
+
+// request is a form for an endpoint that x/oauth2 does not know.
+func (l login) request(ctx context.Context, to *url.URL, form url.Values) (*http.Request, error) {
+	for name, values := range l.params {
+		form[name] = values
+	}
+	if l.style == oauth2.AuthStyleInParams && l.id != "" {
+		form.Set("client_id", l.id)
+		if l.secret != "" {
+			form.Set("client_secret", l.secret)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to.String(), strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, refuse(fault.ProviderConfig, "the endpoint is no address")
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	switch {
+	case l.style == oauth2.AuthStyleInHeader:
+		req.SetBasicAuth(url.QueryEscape(l.id), url.QueryEscape(l.secret))
+	case l.raw != "":
+		req.Header.Set("Authorization", l.raw)
+	}
+	return req, nil
 }
 
 // assertion is the JWT of RFC 7523 §3.
-func (c *Client) assertion(p *policy.Profile, key secret.Text) (secret.Text, error) {
-	signer := parseKey(key)
-	method := methodOf(p.Client.Alg, signer)
-	if method == nil {
-		return secret.Text{}, refuse(fault.CredentialRejected, "the client's key is not a PEM private key that fits the profile's alg")
+func (c *Client) assertion(ctx context.Context, p *policy.Profile, k Key) (secret.Text, error) {
+	signer, method, err := signing(p.Client.Alg, k)
+	if err != nil {
+		return secret.Text{}, err
 	}
 	audience := assertionAudience(p)
 	if audience == "" {
@@ -76,16 +116,12 @@ func (c *Client) assertion(p *policy.Profile, key secret.Text) (secret.Text, err
 		"aud": audience, // one string, not an array: some servers take no other
 		"jti": rand.Text(),
 		"iat": now.Unix(),
-		"exp": now.Add(assertionLife).Unix(),
+		"exp": now.Add(cmp.Or(p.Client.AssertionTTL, assertionLife)).Unix(),
 	})
 	if p.Client.Kid != "" {
 		t.Header["kid"] = p.Client.Kid
 	}
-	signed, err := t.SignedString(signer)
-	if err != nil {
-		return secret.Text{}, refuse(fault.CredentialRejected, "the client's key does not sign")
-	}
-	return secret.New(signed), nil
+	return sign(ctx, t, signer, k)
 }
 
 func assertionAudience(p *policy.Profile) string {
@@ -97,50 +133,4 @@ func assertionAudience(p *policy.Profile) string {
 	default:
 		return p.Client.Audience
 	}
-}
-
-// parseKey returns nil for anything but one PEM private key.
-func parseKey(key secret.Text) crypto.Signer {
-	block, _ := pem.Decode([]byte(key.Reveal()))
-	if block == nil {
-		return nil
-	}
-	var k any
-	switch block.Type {
-	case "PRIVATE KEY":
-		k, _ = x509.ParsePKCS8PrivateKey(block.Bytes)
-	case "RSA PRIVATE KEY":
-		k, _ = x509.ParsePKCS1PrivateKey(block.Bytes)
-	case "EC PRIVATE KEY":
-		k, _ = x509.ParseECPrivateKey(block.Bytes)
-	}
-	signer, _ := k.(crypto.Signer)
-	return signer
-}
-
-// methodOf returns how the key signs, or nil where alg and key do not fit.
-// Without an alg the key decides.
-func methodOf(alg string, key crypto.Signer) jwt.SigningMethod {
-	var fit []jwt.SigningMethod
-	switch k := key.(type) {
-	case *rsa.PrivateKey:
-		if k.N.BitLen() >= 2048 { // RFC 7518 §3.3
-			fit = []jwt.SigningMethod{jwt.SigningMethodRS256, jwt.SigningMethodPS256}
-		}
-	case *ecdsa.PrivateKey:
-		switch k.Curve {
-		case elliptic.P256():
-			fit = []jwt.SigningMethod{jwt.SigningMethodES256}
-		case elliptic.P384():
-			fit = []jwt.SigningMethod{jwt.SigningMethodES384}
-		}
-	case ed25519.PrivateKey:
-		fit = []jwt.SigningMethod{jwt.SigningMethodEdDSA}
-	}
-	for _, m := range fit {
-		if alg == "" || alg == m.Alg() {
-			return m
-		}
-	}
-	return nil
 }

@@ -69,12 +69,12 @@ func (m *members) texts(name string) []string {
 // scopeToken is RFC 6749 §3.3.
 var scopeToken = regexp.MustCompile(`^[\x21\x23-\x5B\x5D-\x7E]+$`)
 
-// scopes reads a string of scopes with one space between them, or an array of
-// scopes.
-func (m *members) scopes(name string) []string {
+// scopes reads a string of scopes with one separator between them, or an array
+// of scopes.
+func (m *members) scopes(name, separator string) []string {
 	all := m.texts(name)
 	if raw := m.raw[name]; len(all) == 1 && raw[0] == '"' {
-		all = strings.Split(all[0], " ")
+		all = strings.Split(all[0], separator)
 	}
 	for _, s := range all {
 		if !scopeToken.MatchString(s) {
@@ -115,6 +115,9 @@ func (m *members) date(name string) time.Time {
 	}
 	return time.Unix(int64(n), 0)
 }
+
+// yes reports whether the member is the word true; anything else is no.
+func (m *members) yes(name string) bool { return string(m.raw[name]) == "true" }
 
 // object reads an object; an absent one has no members.
 func (m *members) object(name string) members {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ type provider struct {
 }
 
 type request struct {
+	path   string
 	header http.Header
 	query  string
 	form   url.Values
@@ -57,7 +59,7 @@ func newProvider(t testing.TB, answer http.HandlerFunc) *provider {
 		body, _ := io.ReadAll(r.Body)
 		form, _ := url.ParseQuery(string(body))
 		p.mu.Lock()
-		p.asked = append(p.asked, request{r.Header, r.URL.RawQuery, form})
+		p.asked = append(p.asked, request{r.URL.Path, r.Header, r.URL.RawQuery, form})
 		p.mu.Unlock()
 		answer(w, r)
 	}))
@@ -103,7 +105,13 @@ func (p *provider) order(change func(*exchange.Order)) exchange.Order {
 
 // try makes one exchange against a provider that answers so, and wants the
 // reason; none of the planted secrets may show up in what comes of it.
-func try(t *testing.T, change func(*exchange.Order), answer http.HandlerFunc, want fault.Reason) (issued exchange.Issued) {
+func try(t *testing.T, change func(*exchange.Order), answer http.HandlerFunc, want fault.Reason) exchange.Issued {
+	t.Helper()
+	return tryTimes(t, 1, change, answer, want)
+}
+
+// tryTimes wants that many requests.
+func tryTimes(t *testing.T, times int, change func(*exchange.Order), answer http.HandlerFunc, want fault.Reason) (issued exchange.Issued) {
 	t.Helper()
 	p := newProvider(t, answer)
 	canary.Run(t, func(c *canary.Cage) {
@@ -113,10 +121,47 @@ func try(t *testing.T, change func(*exchange.Order), answer http.HandlerFunc, wa
 		c.Value("issued", issued)
 		wantReason(t, err, want)
 	}, subjectToken, clientSecret, issuedToken, refreshToken)
-	if n := len(p.requests()); n != 1 {
-		t.Errorf("%d requests, want exactly 1", n)
+	if n := len(p.requests()); n != times {
+		t.Errorf("%d requests, want exactly %d", n, times)
 	}
 	return issued
+}
+
+// inTurn answers with one after the other, and with the last one from then on.
+func inTurn(answers ...http.HandlerFunc) http.HandlerFunc {
+	var n atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		answers[min(int(n.Add(1)), len(answers))-1](w, r)
+	}
+}
+
+// at answers by path.
+func at(paths map[string]http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if answer, ok := paths[r.URL.Path]; ok {
+			answer(w, r)
+			return
+		}
+		http.NotFound(w, r)
+	}
+}
+
+// paths are those of the requests, in order.
+func (p *provider) paths() string {
+	var all []string
+	for _, r := range p.requests() {
+		all = append(all, r.path)
+	}
+	return strings.Join(all, " ")
+}
+
+// address is a URL of the provider.
+func (p *provider) address(path string) *url.URL {
+	u, err := url.Parse(p.URL + path)
+	if err != nil {
+		panic(err)
+	}
+	return u
 }
 
 func wantReason(t *testing.T, err error, want fault.Reason) {

@@ -24,6 +24,7 @@ var codes = map[string]fault.Reason{
 	"invalid_client":         fault.ProviderConfig,
 	"unauthorized_client":    fault.ProviderConfig,
 	"unsupported_grant_type": fault.ProviderConfig,
+	"unsupported_token_type": fault.ProviderConfig, // RFC 7009 §2.2.1
 	"request_not_supported":  fault.ProviderConfig,
 	"invalid_dpop_proof":     fault.ProviderConfig,
 	"use_dpop_nonce":         fault.ProviderConfig,
@@ -35,7 +36,7 @@ var codes = map[string]fault.Reason{
 // somebody in between answered, or that it will pass, a code does not matter.
 func (re reply) refusal() error {
 	code := re.code()
-	detail := fmt.Sprintf("the token endpoint answered status %d", re.status)
+	detail := fmt.Sprintf("the provider answered status %d", re.status)
 	reason, known := codes[code]
 	if known {
 		detail += fmt.Sprintf(" and %q", code)
@@ -45,12 +46,16 @@ func (re reply) refusal() error {
 		reason = fault.ProviderRedirect
 	case re.status == http.StatusTooManyRequests:
 		reason = fault.ProviderRateLimited
-	case re.status == http.StatusBadGateway, re.status == http.StatusServiceUnavailable, re.status == http.StatusGatewayTimeout:
+	case unreachable(re.status):
 		reason = fault.ProviderUnreachable
 	case !known:
 		reason = fault.ProviderError
 	}
-	return refuse(reason, detail)
+	e := fault.New("exchange.Exchange", reason, detail)
+	if re.after > 0 || reason == fault.ProviderRateLimited {
+		e.After = re.cool()
+	}
+	return e
 }
 
 // code is the error member, if the body is an object with one.

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -18,43 +19,99 @@ import (
 	"onbehalf.internal/broker/policy"
 )
 
-// maxAnswer bounds an answer in bytes. A token that is longer than a quarter of
-// it fits into no header.
+// maxAnswer bounds an answer in bytes where the profile does not. A token that
+// is longer than a quarter of it fits into no header.
 const maxAnswer = 64 << 10
 
 // A reply is what came back, as bytes.
 type reply struct {
+	asked   time.Time // right before the request left
 	status  int
 	json    bool // the content type says so
 	body    []byte
-	toolong bool // then body is nil
+	toolong bool          // then body is nil
+	most    int           // how many bytes it might have
+	after   time.Duration // Retry-After; 0: none
+	unsent  bool          // there was no connection
 }
 
-// send makes the one request. x/oauth2 encodes the form and the client
-// authentication; the answer does not reach it.
-func (c *Client) send(ctx context.Context, p *policy.Profile, login *clientcredentials.Config, form url.Values) (reply, error) {
-	maps.Copy(form, login.EndpointParams)
-	login.EndpointParams = form
-	timed := ctx
-	if p.Timeout > 0 {
-		var stop context.CancelFunc
-		timed, stop = context.WithTimeout(ctx, p.Timeout)
-		defer stop()
-	}
-	t := &tap{base: c.transport(p)}
-	_, err := login.Token(context.WithValue(timed, oauth2.HTTPClient, &http.Client{Transport: t}))
+// send makes one request to the token endpoint. x/oauth2 encodes the form and
+// the client authentication; the answer does not reach it.
+func (c *Client) send(ctx context.Context, p *policy.Profile, l login, form url.Values, k Key) (reply, error) {
+	maps.Copy(form, l.params)
+	t := &tap{base: c.transport(p, p.TokenEndpoint, k), most: cmp.Or(p.MaxAnswer, maxAnswer), basic: l.raw}
+	conf := clientcredentials.Config{ClientID: l.id, ClientSecret: l.secret, AuthStyle: l.style, TokenURL: p.TokenEndpoint.String(), EndpointParams: form}
+	t.reply.asked = c.now()
+	_, err := conf.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: t}))
+	t.reply.unsent = fault.ReasonOf(err) == fault.ConnectFailed
+	return t.reply, err
+}
+
+// post makes one request to another endpoint that takes our authentication.
+func (c *Client) post(ctx context.Context, p *policy.Profile, to *url.URL, l login, form url.Values, k Key) (reply, error) {
+	req, err := l.request(ctx, to, form)
 	if err != nil {
-		return reply{}, unanswered(ctx, err)
+		return reply{}, err
 	}
-	return t.reply, nil
+	return c.fetch(p, req, k)
 }
 
-func (c *Client) transport(p *policy.Profile) http.RoundTripper {
-	h := egress.Host{URL: p.TokenEndpoint, AllowCIDRs: p.AllowCIDRs, CA: p.CA}
-	if c.HTTP == nil {
+// fetch makes one request to an endpoint of the provider.
+func (c *Client) fetch(p *policy.Profile, req *http.Request, k Key) (reply, error) {
+	t := &tap{base: c.transport(p, req.URL, k), most: cmp.Or(p.MaxAnswer, maxAnswer)}
+	t.reply.asked = c.now()
+	_, err := t.RoundTrip(req)
+	return t.reply, err
+}
+
+// transport reaches one endpoint of the provider and nothing else.
+func (c *Client) transport(p *policy.Profile, to *url.URL, k Key) http.RoundTripper {
+	h := egress.Host{URL: to, AllowCIDRs: p.AllowCIDRs, CA: p.CA}
+	switch {
+	case c.HTTP != nil:
+		return c.HTTP(h).Transport
+	case p.ConnectTimeout > 0:
+		return hasty{h, p.ConnectTimeout}
+	default:
 		return egress.NewClient(h, 0).Transport
 	}
-	return c.HTTP(h).Transport
+}
+
+// A hasty transport gives the connection less time than the request.
+type hasty struct {
+	host  egress.Host
+	limit time.Duration
+}
+
+func (h hasty) RoundTrip(req *http.Request) (*http.Response, error) {
+	l := egress.NewLine(h.host)
+	ready, stop := context.WithTimeout(req.Context(), h.limit)
+	defer stop()
+	if err := l.Ready(ready); err != nil {
+		l.Close()
+		if fault.ReasonOf(err) == fault.BudgetSpent && req.Context().Err() == nil {
+			err = fault.New("exchange.connect", fault.ConnectFailed, "no connection within connect_timeout")
+		}
+		return nil, err
+	}
+	res, err := l.Do(req.Context(), req, func() error { return nil })
+	if err != nil {
+		l.Close()
+		return nil, err
+	}
+	res.Body = lineBody{res.Body, l}
+	return res, nil
+}
+
+// A lineBody ends its connection with the answer.
+type lineBody struct {
+	io.ReadCloser
+	line *egress.Line
+}
+
+func (b lineBody) Close() error {
+	b.ReadCloser.Close()
+	return b.line.Close()
 }
 
 // A tap stands between x/oauth2 and the network. It keeps the answer for us and
@@ -62,6 +119,8 @@ func (c *Client) transport(p *policy.Profile) http.RoundTripper {
 // bodies in its errors, follows redirects with the form, and cuts long tokens.
 type tap struct {
 	base  http.RoundTripper
+	most  int
+	basic string // an Authorization header as it stands; empty: what there is
 	reply reply
 }
 
@@ -69,12 +128,15 @@ func (t *tap) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	out.GetBody = nil // without it no transport can send the form twice
 	out.Header.Set("Accept", "application/json")
+	if t.basic != "" {
+		out.Header.Set("Authorization", t.basic)
+	}
 	res, err := t.base.RoundTrip(out)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
-	if t.reply, err = read(res); err != nil {
+	if err := t.read(res); err != nil {
 		return nil, err
 	}
 	return &http.Response{
@@ -87,33 +149,37 @@ func (t *tap) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // read takes one byte more than is allowed, so that a long answer is an error
 // and not a cut one.
-func read(res *http.Response) (reply, error) {
+func (t *tap) read(res *http.Response) error {
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	re := reply{status: res.StatusCode, json: media == "application/json"}
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	switch {
-	case len(body) > maxAnswer:
-		re.toolong = true
-	case err == nil:
-		re.body = body
-	case res.StatusCode == http.StatusOK:
-		return reply{}, err
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(t.most)+1))
+	if err != nil && len(body) <= t.most && res.StatusCode == http.StatusOK {
+		return err
 	}
-	return re, nil
+	re := &t.reply
+	re.status, re.json, re.most = res.StatusCode, media == "application/json", t.most
+	re.after = retryAfter(res.Header)
+	re.toolong = len(body) > t.most
+	if !re.toolong && err == nil {
+		re.body = body
+	}
+	return nil
 }
 
 // unanswered says why no answer came. The text of err stays here: it names the
 // URL and may quote what the other side sent.
 func unanswered(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
 	deadline, limited := ctx.Deadline()
 	switch {
 	case fault.ReasonOf(err) == fault.HostRefused:
-		return refuse(fault.HostRefused, "the token endpoint's address is not one we may dial")
+		return refuse(fault.HostRefused, "the endpoint's address is not one we may dial")
 	case ctx.Err() == context.Canceled:
 		return refuse(fault.CallerCancelled, "")
 	case ctx.Err() != nil, limited && !time.Now().Before(deadline): // a dial may notice before the context does
-		return refuse(fault.WallClock, "the token endpoint did not answer before the deadline")
+		return refuse(fault.WallClock, "the provider did not answer before the deadline")
 	default:
-		return refuse(fault.ProviderUnreachable, "no whole answer came from the token endpoint")
+		return refuse(fault.ProviderUnreachable, "no whole answer came from the provider")
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"onbehalf.internal/broker/vault"
 )
 
-// keyLife is how long a profile's client key is remembered. It is the broker's
-// own key and not an actor's; a key that the provider refuses is forgotten at once.
+// keyLife is how long a profile's client key and certificate are remembered. They
+// are the broker's own and not an actor's; what the provider refuses is forgotten at once.
 const keyLife = time.Minute
 
 // A Manager opens sessions.
@@ -25,12 +25,13 @@ type Manager struct {
 	Policy   *policy.Holder
 	Now      func() time.Time
 
-	keys *cache.Cache[secret.Text] // :: Vault reference → client key
+	subjects *subject.Resolver
+	keys     *cache.Cache[secret.Text] // :: Vault reference → client key or certificate
 }
 
 // NewManager returns a Manager over the two ways to a credential.
 func NewManager(v *vault.Client, x *exchange.Client, p *policy.Holder, now func() time.Time) *Manager {
-	return &Manager{Vault: v, Exchange: x, Policy: p, Now: now, keys: cache.New[secret.Text](256, now)}
+	return &Manager{Vault: v, Exchange: x, Policy: p, Now: now, subjects: subject.New(v, x, now), keys: cache.New[secret.Text](256, now)}
 }
 
 // Open opens the session that d allows. The context carries the operation's
@@ -53,19 +54,21 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 
 // delegate runs subject credential → exchange → hold.
 func (s *Session) delegate(ctx context.Context) error {
-	var subjectToken, clientKey secret.Text
+	var who exchange.Subject
+	var key exchange.Key
 	err := s.checkedLeg(ctx, "subject", func(ctx context.Context) (err error) {
-		if subjectToken, err = subject.Token(ctx, s.m.Vault, s.d); err != nil {
+		if who, err = s.m.subjects.Subject(ctx, s.d, s.ownKey); err != nil {
 			return err
 		}
-		clientKey, err = s.m.clientKey(ctx, s.d.Profile())
+		key, err = s.key(ctx, s.d.Profile())
 		return err
 	})
 	if err != nil {
+		s.m.forgetKey(s.d.Profile(), err)
 		return err
 	}
 	err = s.checkedLeg(ctx, "exchange", func(ctx context.Context) (err error) {
-		s.issued, err = s.m.Exchange.Exchange(ctx, s.d, subjectToken, clientKey)
+		s.issued, err = s.m.Exchange.Exchange(ctx, s.d, who, key)
 		return err
 	})
 	if err != nil {
@@ -80,6 +83,7 @@ func (s *Session) delegate(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
+		s.keepForRevocation(token)
 		return err
 	}
 	s.source = s.hold.Read
@@ -118,26 +122,70 @@ func (m *Manager) stored(ref secret.Ref) func(context.Context) (secret.Text, err
 	}
 }
 
-// clientKey returns the key with which the broker authenticates at p's token
-// endpoint; empty where the profile needs none.
-func (m *Manager) clientKey(ctx context.Context, p *policy.Profile) (secret.Text, error) {
-	ref := p.Client.Key
+// Drain waits until no subject credential is being refreshed, or ctx ends.
+func (m *Manager) Drain(ctx context.Context) error { return m.subjects.Drain(ctx) }
+
+// ownKey is the key for a refresh of the subject credential, which may outlive
+// the operation and so has no legs in it.
+func (s *Session) ownKey(ctx context.Context) (exchange.Key, error) {
+	return s.m.key(ctx, s.d.Profile())
+}
+
+// key returns what the broker proves itself with at p's token endpoint. Every
+// further request of the exchange is a leg of its own, with the checks of one.
+func (s *Session) key(ctx context.Context, p *policy.Profile) (exchange.Key, error) {
+	k, err := s.m.key(ctx, p)
+	if p.Further() {
+		k.Leg = s.checkedLeg
+	}
+	if p.Then != nil {
+		k.Then = func(ctx context.Context) (exchange.Key, error) { return s.key(ctx, p.Then) }
+	}
+	return k, err
+}
+
+// key reads what p's client authentication needs; empty where it needs nothing.
+func (m *Manager) key(ctx context.Context, p *policy.Profile) (k exchange.Key, err error) {
+	c := p.Client
+	if !c.Transit.IsZero() {
+		k.Sign = func(ctx context.Context, input []byte) ([]byte, error) {
+			return m.Vault.Sign(ctx, c.Transit, c.Alg, input)
+		}
+	}
+	if k.Text, err = m.remembered(ctx, c.Key); err != nil {
+		return k, err
+	}
+	if k.Certificate, err = m.remembered(ctx, c.Certificate); err != nil {
+		return k, err
+	}
+	if p.Actor.Source == "stored" {
+		k.Actor, err = m.stored(p.Actor.Credential)(ctx)
+	}
+	return k, err
+}
+
+// remembered reads a field, at most once a minute; nothing for no reference.
+func (m *Manager) remembered(ctx context.Context, ref secret.Ref) (secret.Text, error) {
 	if ref.IsZero() {
 		return secret.Text{}, nil
 	}
-	if key, ok := m.keys.Get(ref.String()); ok {
-		return key, nil
+	if value, ok := m.keys.Get(ref.String()); ok {
+		return value, nil
 	}
-	key, err := m.Vault.Credential(ctx, ref)
+	value, err := m.Vault.Credential(ctx, ref)
 	if err == nil {
-		m.keys.Set(ref.String(), key, keyLife)
+		m.keys.Set(ref.String(), value, keyLife)
 	}
-	return key, err
+	return value, err
 }
 
-// forgetKey drops a key that the provider did not accept: it may have been rotated.
+// forgetKey drops keys that the provider did not accept: they may have been rotated.
 func (m *Manager) forgetKey(p *policy.Profile, err error) {
-	if fault.ReasonOf(err) == fault.ProviderConfig {
+	if fault.ReasonOf(err) != fault.ProviderConfig {
+		return
+	}
+	for ; p != nil; p = p.Then {
 		m.keys.Delete(p.Client.Key.String())
+		m.keys.Delete(p.Client.Certificate.String())
 	}
 }

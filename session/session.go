@@ -12,7 +12,9 @@
 //   - Before every leg, also before the session's own, the newest snapshot is
 //     asked whether the decision still stands.
 //   - The check is the fetch: a leg gets its token from Vault, read after the
-//     previous leg ended. Between legs a Session holds no token.
+//     previous leg ended. Between legs a Session holds no token. Where the
+//     profile revokes, it holds one from Close to Revoke, and sends it to nobody
+//     but the provider.
 //   - An exchanged token is put under a hold at once and never used by another
 //     session. Close drops the hold, on a context of its own.
 //   - A discovery credential can never authenticate a tool call, nor an
@@ -40,6 +42,10 @@ const (
 	skew = 2 * time.Second
 	// closeBudget bounds the drop of a hold; after it the drop is pending.
 	closeBudget = 5 * time.Second
+	// lastRead bounds the read before the drop, which must not eat up its budget.
+	lastRead = time.Second
+	// revokeBudget bounds the revocation; after it the token runs out by itself.
+	revokeBudget = 2 * time.Second
 )
 
 // A Session is one operation's credentials. Token calls do not overlap.
@@ -55,6 +61,8 @@ type Session struct {
 	mu     sync.Mutex // guards the fields below
 	legs   []audit.Leg
 	closed bool
+	last   secret.Text // to be revoked: from Close to Revoke
+	ended  bool        // Revoke was called
 }
 
 // Token checks, in this order: the session is open, there is budget left, the
@@ -111,6 +119,7 @@ func (s *Session) Close(ctx context.Context) string {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBudget)
 	defer cancel()
+	s.readForRevocation(ctx)
 	err := s.leg(ctx, "drop", func(ctx context.Context) error { return s.hold.Drop(ctx) })
 	if err != nil {
 		return "pending"
@@ -140,17 +149,21 @@ func (s *Session) Describe(r *audit.Record) {
 	}
 }
 
-// leg runs one of the session's own legs and notes how long it took.
+// leg runs one of the session's own legs and notes how long it took. A leg that
+// begins inside another one is a part of it and stands after it.
 func (s *Session) leg(ctx context.Context, name string, run func(context.Context) error) error {
 	began := s.m.Now()
 	deadline, _ := ctx.Deadline()
-	err := run(ctx)
-	l := audit.Leg{Name: name, Budget: deadline.Sub(began), Took: s.m.Now().Sub(began)}
-	if err != nil {
-		l.Reason = fault.ReasonOf(err)
-	}
 	s.mu.Lock()
-	s.legs = append(s.legs, l)
+	place := len(s.legs)
+	s.legs = append(s.legs, audit.Leg{Name: name, Budget: deadline.Sub(began)})
 	s.mu.Unlock()
+	err := run(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.legs[place].Took = s.m.Now().Sub(began)
+	if err != nil {
+		s.legs[place].Reason = fault.ReasonOf(err)
+	}
 	return err
 }

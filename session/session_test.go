@@ -40,11 +40,14 @@ type rig struct {
 	now      time.Time // what the Manager takes for now
 	subject  string
 	epoch    string // of the session under test
+	response string // the profile's
+	more     string // lines of the profile
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, vault: devvault.New(devvault.Options{}), path: filepath.Join(t.TempDir(), "profiles.yaml"), now: time.Now()}
+	r := &rig{t: t, vault: devvault.New(devvault.Options{}), path: filepath.Join(t.TempDir(), "profiles.yaml"), now: time.Now(),
+		response: "response: {token_format: jwt}"}
 	var err error
 	r.provider, err = devidp.Start(devidp.Config{TTL: time.Minute, Clients: []devidp.Client{
 		{ID: "broker", Auth: "basic", Secret: clientSecret, Allow: map[string][]string{"mcp": {"read"}}}}})
@@ -77,7 +80,8 @@ func (r *rig) must(err error) {
 func (r *rig) load(enabled string) *policy.Snapshot {
 	r.t.Helper()
 	digest := sha256.Sum256([]byte(bearer))
-	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "PROVIDER", r.provider.Issuer(), "ENABLED", enabled).Replace(`version: 1
+	here := strings.NewReplacer("PROVIDER", r.provider.Issuer())
+	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "PROVIDER", r.provider.Issuer(), "ENABLED", enabled, "RESPONSE", here.Replace(r.response), "MORE", here.Replace(r.more)).Replace(`version: 1
 listen: {api: "127.0.0.1:0"}
 vault: {address: "http://127.0.0.1:1", auth: {method: token}, hold: {role: broker-op}}
 store: {path: unused.db}
@@ -91,8 +95,8 @@ profiles:
     client: {id: broker, auth: basic, key: "vault:kv/broker/client#v"}
     allowed_audiences: [mcp]
     allowed_scopes: [read]
-    response: {token_format: jwt}
-    grants:
+    RESPONSE
+MORE    grants:
       "user:7": {enabled: ENABLED, credential: "vault:kv/broker/subject#v", allowed_audiences: [mcp], allowed_scopes: [read]}
 servers:
   records:

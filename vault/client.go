@@ -1,13 +1,15 @@
 // Package vault is what the broker does with HashiCorp Vault: it logs in and
 // stays logged in, reads credentials, and holds each operation's exchanged token
-// where it cannot outlive us.
+// where it cannot outlive us. Where a grant or a profile says so it replaces a
+// stored credential at a known version (write.go), gets a token that Vault issues
+// (oidc.go), and has a key sign that never leaves Vault (transit.go).
 //
 // A token is held in the cubbyhole of an epoch: a short-lived child token that
 // we mint every 30 seconds through a token role. Only the epoch can read its
 // cubbyhole, and Vault empties it when the epoch runs out, whatever became of us.
 //
 //	login ── mints ──> epoch ── POST, GET, DELETE ──> cubbyhole/op/<id>
-//	  └─ reads credentials       └─ revoked when replaced and idle
+//	  └─ the rest                └─ revoked when replaced and idle
 //
 // What always holds:
 //
@@ -23,8 +25,9 @@
 //     rest comes from checked configuration.
 //   - No text of Vault or of a library is in an error or a log line.
 //
-// What the login token does goes through the client library, one library client
-// for each login, so that no token is ever changed under a running call. What an epoch
+// What the login token does goes through the client library (but a patch, whose
+// status it would lose), one library client for each login, so that no token is
+// ever changed under a running call. What an epoch
 // does (put, read, drop, revoke) is a plain request over the same transport:
 // the library would need a copy of itself for each token, and is slower.
 //

@@ -12,20 +12,12 @@ import (
 // Credential reads one field of a KV secret, of either version. It fails with
 // credential_missing for what is absent, deleted, empty or not a string, else
 // with a vault_ reason. Nothing is kept.
-func (c *Client) Credential(ctx context.Context, ref secret.Ref) (secret.Text, error) {
-	l := c.currentLogin()
-	if l == nil {
-		return secret.Text{}, fault.New("vault.Credential", fault.VaultNotReady, "no login yet")
-	}
-	value, err := c.credential(ctx, l, ref)
-	if fault.ReasonOf(err) != fault.VaultDenied {
-		return value, err
-	}
-	next, lost := c.replace(ctx, l)
-	if lost != nil || next == l || next == nil {
-		return secret.Text{}, err
-	}
-	return c.credential(ctx, next, ref)
+func (c *Client) Credential(ctx context.Context, ref secret.Ref) (value secret.Text, err error) {
+	err = c.asLogin(ctx, "vault.Credential", func(l *login) error {
+		value, err = c.credential(ctx, l, ref)
+		return err
+	})
+	return value, err
 }
 
 func (c *Client) credential(ctx context.Context, l *login, ref secret.Ref) (secret.Text, error) {

@@ -2,21 +2,36 @@
 # Sets up a Vault for the broker: the KV engine at kv/ if nothing is there, the
 # policies "broker" and "broker-op", and the token role "broker-op".
 #
-#   VAULT_ADDR=https://vault.example.org:8200 VAULT_TOKEN=... sh setup.sh [-a FILE]
+#   VAULT_ADDR=https://vault.example.org:8200 VAULT_TOKEN=... sh setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]
 #
 # With -a it also sets up AppRole "broker", prints its role_id, and writes a new
-# secret_id into FILE (mode 0600) unless FILE is there already. Running it again
-# changes nothing else. It needs curl; CURL_CA_BUNDLE names another CA.
+# secret_id into FILE (mode 0600) unless FILE is there already. What the role may do
+# besides the policy "broker" is told by the other flags:
+#
+#   -r       policy "broker-refresh": replace rotated refresh tokens below kv/broker/refresh/
+#   -o ROLE  policy "broker-oidc": tokens by the OIDC role ROLE, which is made with the key "broker" (ES256)
+#   -t KEY   policy "broker-transit": signatures by the key KEY, which is made (ECDSA P-256) in the engine at transit/
+#
+# A role or a key that is there already is left as it is. Running the script again
+# with the same flags changes nothing else. It needs curl; CURL_CA_BUNDLE names another CA.
 set -eu
 here=$(dirname "$0")
 
 fail() { echo "setup.sh: $*" >&2; exit 1; }
 
-secret_id_file=
-while getopts a: flag; do
+secret_id_file= refresh= oidc_role= transit_key=
+while getopts a:ro:t: flag; do
 	case $flag in
 	a) secret_id_file=$OPTARG ;;
-	*) fail "usage: setup.sh [-a FILE]" ;;
+	r) refresh=yes ;;
+	o) oidc_role=$OPTARG ;;
+	t) transit_key=$OPTARG ;;
+	*) fail "usage: setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]" ;;
+	esac
+done
+for name in "$oidc_role" "$transit_key"; do
+	case $name in
+	*[!A-Za-z0-9_-]* | -*) fail "\"$name\" is no name: letters, digits, _ and -" ;;
 	esac
 done
 [ -n "${VAULT_ADDR:-}" ] || fail "VAULT_ADDR is not set"
@@ -46,8 +61,10 @@ must() {
 	esac
 }
 
-# text FILE is the file as a JSON string.
-text() { sed 's/\\/\\\\/g; s/"/\\"/g' "$1" | awk '{ printf "%s\\n", $0 } BEGIN { printf "\"" } END { printf "\"" }'; }
+# text FILE [EDIT] is the file, edited by sed, as a JSON string.
+text() {
+	sed "${2:-}" "$1" | sed 's/\\/\\\\/g; s/"/\\"/g' | awk '{ printf "%s\\n", $0 } BEGIN { printf "\"" } END { printf "\"" }'
+}
 
 # field NAME is a field of $body that holds an id.
 field() { printf '%s' "$body" | sed -n 's/.*"'"$1"'" *: *"\([^"]*\)".*/\1/p'; }
@@ -69,12 +86,38 @@ done
 must "writing token role broker-op" POST auth/token/roles/broker-op "$(cat "$here/broker-op.json")"
 echo "policies broker and broker-op, token role broker-op: set"
 
+# grant NAME [EDIT] writes one more policy for the broker's login.
+policies=broker
+grant() {
+	must "writing policy $1" PUT "sys/policies/acl/$1" "{\"policy\":$(text "$here/$1.hcl" "${2:-}")}"
+	policies=$policies,$1
+	echo "policy $1: set"
+}
+
+# unless PATH BODY writes BODY to PATH if nothing is there.
+unless() {
+	call GET "$1"
+	[ "$status" = 200 ] || must "writing $1" POST "$1" "$2"
+}
+
+[ -z "$refresh" ] || grant broker-refresh
+if [ -n "$oidc_role" ]; then
+	unless identity/oidc/key/broker '{"algorithm":"ES256","allowed_client_ids":"*","rotation_period":"24h","verification_ttl":"24h"}'
+	unless "identity/oidc/role/$oidc_role" '{"key":"broker","ttl":"5m"}'
+	grant broker-oidc "s/ROLE\"/$oidc_role\"/"
+fi
+if [ -n "$transit_key" ]; then
+	unless sys/mounts/transit '{"type":"transit"}'
+	unless "transit/keys/$transit_key" '{"type":"ecdsa-p256"}'
+	grant broker-transit "s/KEY\"/$transit_key\"/"
+fi
+
 [ -n "$secret_id_file" ] || exit 0
 
 call GET sys/auth/approle
 [ "$status" = 200 ] || must "enabling approle" POST sys/auth/approle '{"type":"approle"}'
 must "writing AppRole broker" POST auth/approle/role/broker \
-	'{"token_policies":"broker","token_no_default_policy":true,"token_ttl":"1h","token_max_ttl":"24h"}'
+	"{\"token_policies\":\"$policies\",\"token_no_default_policy\":true,\"token_ttl\":\"1h\",\"token_max_ttl\":\"24h\"}"
 must "reading role_id" GET auth/approle/role/broker/role-id
 echo "role_id: $(field role_id)"
 

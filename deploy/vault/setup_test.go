@@ -71,7 +71,17 @@ func testSetUp(t *testing.T, address, token string) {
 	if plain, ok := setUp(t, address, token); !ok || strings.Contains(plain, "role_id") {
 		t.Errorf("without -a it says:\n%s", plain)
 	}
-	for _, out := range []string{first, again} {
+	more, ok := setUp(t, address, token, "-a", file, "-r", "-o", "broker-user-7", "-t", "broker-client")
+	repeated, ok2 := setUp(t, address, token, "-a", file, "-r", "-o", "broker-user-7", "-t", "broker-client")
+	if !ok || !ok2 || more != repeated {
+		t.Errorf("with more policies it says:\n%s\nand then:\n%s", more, repeated)
+	}
+	for _, policy := range []string{"broker-refresh", "broker-oidc", "broker-transit"} {
+		if strings.Contains(first, policy) || !strings.Contains(more, "policy "+policy+": set\n") {
+			t.Errorf("of policy %s it says:\n%s\nand then:\n%s", policy, first, more)
+		}
+	}
+	for _, out := range []string{first, again, more} {
 		if strings.Contains(out, string(id)) || strings.Contains(out, token) {
 			t.Error("a secret is in its output")
 		}
@@ -104,7 +114,9 @@ func TestSetUpSaysWhatIsWrong(t *testing.T) {
 		{"not a Vault", other.URL, "token", nil, "setup.sh: " + other.URL + " is no Vault: it answered 404\n"},
 		{"a token without the right", url, powerless, nil, "setup.sh: mounting kv/: Vault answered 403: VAULT_TOKEN may not do this\n"},
 		{"a place that cannot be written", url, dev.RootToken(), []string{"-a", "/nowhere/secret_id"}, "setup.sh: cannot write /nowhere/secret_id\n"},
-		{"an unknown flag", url, dev.RootToken(), []string{"-x"}, "setup.sh: usage: setup.sh [-a FILE]\n"},
+		{"an unknown flag", url, dev.RootToken(), []string{"-x"}, "setup.sh: usage: setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]\n"},
+		{"a role that is a path", url, dev.RootToken(), []string{"-o", "../x"}, "setup.sh: \"../x\" is no name: letters, digits, _ and -\n"},
+		{"a key that is a pattern", url, dev.RootToken(), []string{"-t", "+"}, "setup.sh: \"+\" is no name: letters, digits, _ and -\n"},
 	} {
 		out, ok := setUp(t, row.address, row.token, row.args...)
 		if ok || !strings.HasSuffix(out, row.want) {

@@ -5,14 +5,15 @@
 // it does is held against real Vault by the cases of vault/vaulttest, which run
 // on both.
 //
-// There: health, seal state, KV version 1 and 2, cubbyholes, service tokens with
-// parents, roles and lifetimes, AppRole, and policies with exact, "+" and
-// trailing "*" paths.
+// There: health, seal state, KV version 1 and 2 with check-and-set and patches,
+// cubbyholes, service tokens with parents, roles and lifetimes, AppRole, signing
+// by Transit, OIDC tokens of an entity, and policies with exact, "+" and trailing
+// "*" paths.
 //
 // Not there: leases of anything but tokens, audit devices, namespaces, batch
-// tokens, wrapping, transit, entities, quotas, replication, listing, and
-// any durability or encryption. A request that needs one of them is answered
-// 404 or 405.
+// tokens, wrapping, what else Transit and the identity engine do, quotas,
+// replication, listing, and any durability or encryption. A request that needs
+// one of them is answered 404 or 405.
 //
 // A Server is safe for concurrent use.
 package devvault
@@ -48,6 +49,9 @@ type Server struct {
 	appRole  bool // the auth method is enabled
 	appRoles map[string]*appRole
 	tokens   map[string]*token // by their value
+	transits map[string]transit
+	oidcKeys map[string]*signer
+	oidc     map[string]oidcRole
 	faults   []*fault
 	requests []Request
 
@@ -65,6 +69,9 @@ func New(o Options) *Server {
 		roles:    map[string]role{},
 		appRoles: map[string]*appRole{},
 		tokens:   map[string]*token{},
+		transits: map[string]transit{},
+		oidcKeys: map[string]*signer{},
+		oidc:     map[string]oidcRole{},
 	}
 	if s.now == nil {
 		s.now = time.Now

@@ -42,7 +42,7 @@ func (s *Server) allowed(c call) bool {
 	if slices.Contains(c.token.policies, "root") {
 		return true
 	}
-	need := map[string]string{http.MethodGet: "read", http.MethodDelete: "delete", "LIST": "list"}[c.method]
+	need := map[string]string{http.MethodGet: "read", http.MethodDelete: "delete", "LIST": "list", http.MethodPatch: "patch"}[c.method]
 	if need == "" {
 		need = "update"
 		if s.creates(c) {

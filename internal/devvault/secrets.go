@@ -48,6 +48,8 @@ func (s *Server) readMount(c call) reply {
 func (s *Server) configureMount(c call) reply {
 	m := s.mounts[c.rest]
 	switch {
+	case s.transits[c.rest] != nil || c.body["type"] == "transit":
+		return s.configureTransitMount(c)
 	case c.method == http.MethodGet && m == nil:
 		return said(http.StatusBadRequest, "No secret engine mount at "+c.rest+"/")
 	case c.method == http.MethodGet:
@@ -63,9 +65,12 @@ func (s *Server) configureMount(c call) reply {
 	return done
 }
 
-func (s *Server) kv(c call) reply {
-	_, m, below := s.find(c.path)
+// mounted is what an engine at a mount answers.
+func (s *Server) mounted(c call) reply {
+	name, m, below := s.find(c.path)
 	switch {
+	case s.transits[name] != nil:
+		return s.transits[name].serve(c, below)
 	case m == nil:
 		return said(http.StatusNotFound, "no handler for route")
 	case tooLong(c.body):
@@ -88,6 +93,8 @@ func (m *mount) serve1(c call, path string) reply {
 	switch e := m.entries[path]; {
 	case c.method == http.MethodDelete:
 		delete(m.entries, path)
+	case c.method == http.MethodPatch:
+		return said(http.StatusMethodNotAllowed, "unsupported operation")
 	case c.method != http.MethodGet:
 		m.put(path, c.body)
 	case e == nil:
@@ -117,12 +124,55 @@ func (m *mount) serve2(c call, path string) reply {
 		}
 		return done
 	}
+	return m.write2(c, path, e)
+}
+
+// write2 makes the next version: the data as given, or those of the newest
+// version with a merge patch applied.
+func (m *mount) write2(c call, path string, e *entry) reply {
 	data, ok := c.body["data"].(document)
-	if !ok {
+	patch := c.method == http.MethodPatch
+	switch {
+	case patch && c.media != "application/merge-patch+json":
+		return said(http.StatusUnsupportedMediaType, "PATCH requires Content-Type of application/merge-patch+json")
+	case !ok:
 		return said(http.StatusBadRequest, "no data provided")
+	case patch && (e == nil || e.newest() == nil):
+		return reply{status: http.StatusNotFound, bare: true}
+	case !e.at(c.body["options"]):
+		return said(http.StatusBadRequest, "check-and-set parameter did not match the current version")
+	}
+	if patch {
+		data = merge(e.newest(), data)
 	}
 	m.put(path, data)
 	return reply{status: http.StatusOK, data: document{"version": len(m.entries[path].versions)}}
+}
+
+func (e *entry) newest() document { return e.versions[len(e.versions)-1] }
+
+// at reports whether a write may follow e, which is nil before the first version.
+func (e *entry) at(options any) bool {
+	said, _ := options.(document)
+	cas, ok := said["cas"].(float64)
+	number := 0
+	if e != nil {
+		number = len(e.versions)
+	}
+	return !ok || int(cas) == number
+}
+
+// merge applies the part of RFC 7396 that flat documents need.
+func merge(old, change document) document {
+	merged := clone(old)
+	for k, v := range change {
+		if v == nil {
+			delete(merged, k)
+		} else {
+			merged[k] = v
+		}
+	}
+	return merged
 }
 
 func (s *Server) cubbyhole(c call) reply {

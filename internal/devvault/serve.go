@@ -15,6 +15,7 @@ type call struct {
 	rest   string   // what the route's "*" stood for
 	token  *token   // nil: none that lives
 	body   document // empty without one
+	media  string   // its Content-Type
 }
 
 type document = map[string]any
@@ -26,6 +27,7 @@ type reply struct {
 	data, auth document
 	raw        document
 	errors     []string
+	bare       bool // no body
 }
 
 func said(status int, errors ...string) reply { return reply{status: status, errors: errors} }
@@ -59,7 +61,10 @@ var routes = []struct {
 	{"POST PUT", "auth/token/revoke-self", false, (*Server).revokeSelf},
 	{"POST PUT", "auth/token/revoke-accessor", false, (*Server).revokeAccessor},
 	{"GET POST PUT DELETE", "cubbyhole/*", false, (*Server).cubbyhole},
-	{"GET POST PUT DELETE", "*", false, (*Server).kv},
+	{"GET POST PUT", "identity/oidc/key/*", false, (*Server).configureKey},
+	{"GET POST PUT", "identity/oidc/role/*", false, (*Server).configureOIDC},
+	{"GET", "identity/oidc/token/*", false, (*Server).issueOIDC},
+	{"GET POST PUT PATCH DELETE", "*", false, (*Server).mounted},
 }
 
 // ServeHTTP answers one request, or fails it as [Server.Fail] says.
@@ -70,7 +75,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	who, answer, failure := s.act(r.Method, path, r.Header.Get("X-Vault-Token"), body)
+	who, answer, failure := s.act(call{method: r.Method, path: path, media: r.Header.Get("Content-Type")}, r.Header.Get("X-Vault-Token"), body)
 
 	status := answer.status
 	if failure != nil {
@@ -93,15 +98,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // act lets one request take effect. The failure, if any, is to be shown
 // instead of the answer.
-func (s *Server) act(method, path, tokenID string, body []byte) (who string, r reply, f *Failure) {
+func (s *Server) act(c call, tokenID string, body []byte) (who string, r reply, f *Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep()
-	c := call{method: method, path: path, token: s.tokens[tokenID]}
+	c.token = s.tokens[tokenID]
 	if c.token != nil {
 		who = c.token.name
 	}
-	if next := s.failing(method, path); next != nil {
+	if next := s.failing(c.method, c.path); next != nil {
 		copied := *next
 		f = &copied
 		if !f.After {
@@ -145,7 +150,7 @@ func (s *Server) health(call) reply {
 func (r reply) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(r.status)
-	if r.status == http.StatusNoContent {
+	if r.status == http.StatusNoContent || r.bare {
 		return
 	}
 	var body any = document{"request_id": "devvault", "data": r.data, "auth": r.auth, "warnings": nil}

@@ -19,6 +19,7 @@ type token struct {
 	ttl          time.Duration
 	ends, last   time.Time // zero: never; last: no renewal goes beyond
 	renewable    bool
+	entity       string // who logged in; empty for a token that was only made
 	cubbyhole    map[string]document
 }
 
@@ -34,6 +35,7 @@ type role struct {
 // An appRole is auth/approle/role/<name>.
 type appRole struct {
 	name, roleID string
+	entity       string
 	secretIDs    []string
 	policies     []string
 	ttl, maxTTL  time.Duration
@@ -229,7 +231,7 @@ func (s *Server) configureAppRole(c call) reply {
 		return reply{status: http.StatusOK, data: document{"token_policies": r.policies}}
 	}
 	if r == nil {
-		r = &appRole{name: name, roleID: rand.Text()}
+		r = &appRole{name: name, roleID: rand.Text(), entity: rand.Text()}
 		s.appRoles[name] = r
 	}
 	r.policies, r.ttl, r.maxTTL = words(c.body["token_policies"]), span(c.body["token_ttl"]), span(c.body["token_max_ttl"])
@@ -245,6 +247,7 @@ func (s *Server) loginAppRole(c call) reply {
 				ttl = defaultTTL
 			}
 			t := s.newToken("approle:"+r.name, nil, r.policies, ttl, r.maxTTL, true)
+			t.entity = r.entity
 			return reply{status: http.StatusOK, auth: s.auth(t)}
 		}
 	}
