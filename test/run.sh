@@ -25,6 +25,10 @@ if [ ! -e "$work/installed" ]; then
     exit 1
 fi
 
+part "the protocol's own conformance suite"
+sh test/conformance/run.sh >"$work/conformance.log" 2>&1 || { tail -n 80 "$work/conformance.log" >&2; exit 1; }
+tail -n 1 "$work/conformance.log"
+
 part "real Vault, OpenBao, dex, zitadel, MCP servers; the real program end to end"
 table=TestProvidersServersEngines
 $GO test -race -count=1 -tags real -skip $table $(cat test/real-packages)
