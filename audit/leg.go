@@ -9,7 +9,7 @@ import (
 // A Leg is one HTTP exchange inside an operation, or the one that was not
 // sent because something stood before it.
 type Leg struct {
-	Name   string        // subject, exchange, hold, server/discover, initialize, notifications/initialized, tools/list, tools/call, ping, notifications/cancelled, delete, drop, revoke
+	Name   string        // subject, actor, exchange, then, jwks, introspection, hold, server/discover, initialize, notifications/initialized, tools/list, tools/call, ping, notifications/cancelled, delete, drop, revoke
 	Budget time.Duration // what was left of the operation's deadline when it began
 	Took   time.Duration
 	Reason fault.Reason // why it failed; None where it did not

@@ -66,6 +66,50 @@ func TestLegsOnTheWire(t *testing.T) {
 	}
 }
 
+// TestCutOffByHandshake: a server that works on is told, and its session ends,
+// before the hold does and not on the answer's path; the record has it all.
+func TestCutOffByHandshake(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	rig.Call(t, brokertest.Call{Server: "archive"}) // finds out the era
+	parted(t, rig.Archive, 1)
+	release := rig.Archive.Hold("tools/call")
+	defer release()
+	vault, requests := len(rig.Vault.Requests()), len(rig.Archive.Requests())
+	a := rig.Call(t, brokertest.Call{Server: "archive", Timeout: "400ms"})
+	if a.State != "unknown" || a.Cause != "wall_clock" || a.Hold != "dropped" {
+		t.Fatalf("%s", a.Body)
+	}
+	parted(t, rig.Archive, 2)
+	var seen []string
+	for _, r := range rig.Archive.Requests()[requests:] {
+		seen = append(seen, cmp.Or(r.Method, r.HTTPMethod))
+	}
+	slices.Sort(seen[3:]) // two connections: either may come first
+	want := []string{"initialize", "notifications/initialized", "tools/call", "DELETE", "notifications/cancelled"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("the server saw %q, want %q", seen, want)
+	}
+	calls := vaultCalls(rig.Vault.Requests()[vault:])
+	if reads := len(calls) - 3; reads != 5 || calls[len(calls)-1] != "DELETE cubbyhole/op" {
+		t.Errorf("Vault saw %q, want a read for each leg and the drop after the last", calls)
+	}
+	if err := rig.Stop(); err != nil { // when all is recorded
+		t.Fatal(err)
+	}
+	if err := rig.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := rig.Get(t, "/v1/operations/"+a.ID, brokertest.Call{})
+	var legs []string
+	for _, l := range again.Legs {
+		legs = append(legs, l.Name)
+	}
+	wantLegs := []string{"subject", "exchange", "hold", "initialize", "notifications/initialized", "tools/call", "notifications/cancelled", "delete", "drop"}
+	if !slices.Equal(legs, wantLegs) {
+		t.Errorf("legs %q, want %q", legs, wantLegs)
+	}
+}
+
 // parted waits until a server with sessions was told n times that one is over,
 // which an answer does not wait for.
 func parted(t *testing.T, mcp *devmcp.Server, n int) {
