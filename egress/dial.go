@@ -31,13 +31,17 @@ func (h Host) dial(ctx context.Context) (plain *tap, conn net.Conn, err error) {
 	if h.URL.Scheme != "https" {
 		return plain, plain, nil
 	}
-	secure := tls.Client(plain, &tls.Config{
+	conf := &tls.Config{
 		ServerName:         h.URL.Hostname(),
 		RootCAs:            h.CA,
 		ClientSessionCache: h.Sessions,
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         []string{"http/1.1"},
-	})
+	}
+	if h.Certificate != nil {
+		conf.Certificates = []tls.Certificate{*h.Certificate}
+	}
+	secure := tls.Client(plain, conf)
 	if err := secure.HandshakeContext(bounded); err != nil {
 		c.Close()
 		return nil, nil, h.handshakeFailed(ctx, err)

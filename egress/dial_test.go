@@ -212,6 +212,28 @@ func TestTLS(t *testing.T) {
 	}
 }
 
+// TestCertificate: a peer that asks for a certificate gets ours, and of a host
+// that was given none it gets none.
+func TestCertificate(t *testing.T) {
+	var seen atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		seen.Store(int64(len(r.TLS.PeerCertificates)))
+	}))
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	h := hostAt(t, s.URL)
+	h.CA = x509.NewCertPool()
+	h.CA.AddCert(s.Certificate())
+	with := h
+	with.Certificate = &s.TLS.Certificates[0]
+	for want, host := range []egress.Host{h, with} {
+		if _, _, err := exchange(t.Context(), lineTo(t, host), post(host, "{}")); err != nil || seen.Load() != int64(want) {
+			t.Errorf("%v, %d certificates, want %d", err, seen.Load(), want)
+		}
+	}
+}
+
 func TestTLSResumes(t *testing.T) {
 	h, _ := secure(t, 0, 0)
 	h.Sessions = tls.NewLRUClientSessionCache(1)

@@ -45,12 +45,13 @@ const defaultHead = 64 << 10
 // A Host is where bytes may go: one scheme, host and port from the operator's
 // declaration.
 type Host struct {
-	URL        *url.URL               // https; http only where the connected address is loopback and allowed
-	AllowCIDRs []netip.Prefix         // special-purpose addresses this declaration allows
-	AnyAddress bool                   // the operator's own infrastructure (Vault): no address is refused
-	CA         *x509.CertPool         // nil: the system's
-	Sessions   tls.ClientSessionCache // nil: no TLS session resumption
-	HeadLimit  int                    // bytes that the head of an answer may have, with all interim (1xx) answers before it; 0: 64 KiB
+	URL         *url.URL               // https; http only where the connected address is loopback and allowed
+	AllowCIDRs  []netip.Prefix         // special-purpose addresses this declaration allows
+	AnyAddress  bool                   // the operator's own infrastructure (Vault): no address is refused
+	CA          *x509.CertPool         // nil: the system's
+	Certificate *tls.Certificate       // ours, shown to a peer that asks for one; nil: none
+	Sessions    tls.ClientSessionCache // nil: no TLS session resumption
+	HeadLimit   int                    // bytes that the head of an answer may have, with all interim (1xx) answers before it; 0: 64 KiB
 
 	Resolver *net.Resolver // nil: the system's
 
