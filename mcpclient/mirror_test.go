@@ -2,6 +2,7 @@ package mcpclient_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,8 +27,12 @@ const routed = `{"type":"object","properties":{
 
 func toolsOf(schemas ...string) string {
 	var tools []string
-	for _, s := range schemas {
-		tools = append(tools, `{"name":"search","inputSchema":`+s+`}`)
+	for i, s := range schemas {
+		name := "search"
+		if i > 0 {
+			name = fmt.Sprint("other-", i)
+		}
+		tools = append(tools, `{"name":"`+name+`","inputSchema":`+s+`}`)
 	}
 	return strings.Join(tools, ",")
 }

@@ -44,19 +44,19 @@ func (c *Conversation) ListTools(ctx context.Context, g Gate) (l Listing, rep Re
 func (c *Conversation) walk(ctx context.Context) (l Listing, _ ending) {
 	var cursors []string
 	var cursor *string
-	tools := 0
+	names := map[string]bool{}
 	for range c.limits.Pages {
 		e := c.request(ctx, message{method: methodList, params: params{Cursor: cursor}})
 		if e.result == nil || e.failure != fault.None || e.echoed {
 			return Listing{}, e.beforehand()
 		}
 		page, next, reason := c.readPage(e.result)
-		tools += len(page.Tools)
-		l.add(c, page, cursor == nil)
-		switch {
+		switch distinct := l.add(c, page, names, cursor == nil); {
 		case reason != fault.None:
 			return Listing{}, ending{failure: reason}
-		case tools > c.limits.Tools:
+		case !distinct:
+			return Listing{}, ending{failure: fault.ReplyMalformed}
+		case len(names) > c.limits.Tools:
 			return Listing{}, ending{failure: fault.ReplyTooLarge}
 		case next == nil:
 			return l, ending{}
@@ -70,10 +70,15 @@ func (c *Conversation) walk(ctx context.Context) (l Listing, _ ending) {
 	return Listing{}, ending{failure: fault.ReplyTooLarge}
 }
 
-// add takes a page into l. What the page says of headers holds for it alone.
-func (l *Listing) add(c *Conversation, page Listing, first bool) {
+// add takes a page into l. What the page says of headers holds for it alone. It
+// reports whether every tool has a name that no other tool of the list has.
+func (l *Listing) add(c *Conversation, page Listing, names map[string]bool, first bool) (distinct bool) {
 	for _, tool := range page.Tools {
 		name, found, ok := toolMirrors(tool)
+		if name == "" || names[name] {
+			return false
+		}
+		names[name] = true
 		switch {
 		case c.speaks.era != policy.EraModern:
 		case !ok:
@@ -88,6 +93,7 @@ func (l *Listing) add(c *Conversation, page Listing, first bool) {
 		l.TTL, l.Public = page.TTL, page.Public
 	}
 	l.TTL, l.Public = min(l.TTL, page.TTL), l.Public && page.Public
+	return true
 }
 
 // readPage reads one result of tools/list. Absence of a cursor ends the list;

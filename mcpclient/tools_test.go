@@ -3,6 +3,7 @@ package mcpclient_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,15 +23,21 @@ func list(t testing.TB, s *script, era policy.Era) (mcpclient.Listing, mcpclient
 	return talk.ListTools(within(t, 5*time.Second), open())
 }
 
-// page is a page with n tools and, unless it is "-", a cursor to the next.
+// page is a page with n tools and, unless it is "-", a cursor to the next. No
+// two tools have one name.
 func page(n int, cursor string) answer {
-	tools := strings.Repeat(`{"name":"a"},`, n)
+	var tools []string
+	for range n {
+		tools = append(tools, fmt.Sprintf(`{"name":"tool-%d"}`, named.Add(1)))
+	}
 	next := ""
 	if cursor != "-" {
 		next = `,"nextCursor":"` + cursor + `"`
 	}
-	return result(`{"tools":[` + strings.TrimSuffix(tools, ",") + `]` + next + `}`)
+	return result(`{"tools":[` + strings.Join(tools, ",") + `]` + next + `}`)
 }
+
+var named atomic.Int64
 
 func pages(n int) (all []answer) {
 	for i := range n - 1 {
@@ -56,7 +63,7 @@ func TestListTools(t *testing.T) {
 		{"50 pages", pages(50), 50, "", 50},
 		{"51 pages", pages(51), 0, fault.ReplyTooLarge, 50},
 		{"a cursor again", []answer{page(1, "x"), page(1, "y"), page(1, "x")}, 0, fault.ReplyMalformed, 3},
-		{"the empty cursor again", []answer{page(1, "")}, 0, fault.ReplyMalformed, 2},
+		{"the empty cursor again", []answer{page(1, ""), page(1, "")}, 0, fault.ReplyMalformed, 2},
 		{"cursor null", []answer{result(`{"tools":[],"nextCursor":null}`)}, 0, fault.ReplyMalformed, 1},
 		{"cursor a number", []answer{result(`{"tools":[],"nextCursor":8}`)}, 0, fault.ReplyMalformed, 1},
 		{"no list", []answer{result(`{}`)}, 0, fault.ReplyMalformed, 1},
@@ -64,6 +71,12 @@ func TestListTools(t *testing.T) {
 		{"list an object", []answer{result(`{"tools":{}}`)}, 0, fault.ReplyMalformed, 1},
 		{"tool null", []answer{result(`{"tools":[null]}`)}, 0, fault.ReplyMalformed, 1},
 		{"tool a string", []answer{result(`{"tools":[{},"a"]}`)}, 0, fault.ReplyMalformed, 1},
+		{"a name twice", []answer{result(`{"tools":[{"name":"a"},{"name":"b"},{"name":"a"}]}`)}, 0, fault.ReplyMalformed, 1},
+		{"a name twice, on two pages", []answer{result(`{"tools":[{"name":"a"}],"nextCursor":"x"}`), result(`{"tools":[{"name":"\u0061"}]}`)}, 0, fault.ReplyMalformed, 2},
+		{"a name of another case", []answer{result(`{"tools":[{"name":"a"},{"name":"A"}]}`)}, 2, "", 1},
+		{"no name", []answer{result(`{"tools":[{"Name":"a"}]}`)}, 0, fault.ReplyMalformed, 1},
+		{"an empty name", []answer{result(`{"tools":[{"name":""}]}`)}, 0, fault.ReplyMalformed, 1},
+		{"a name that is none", []answer{result(`{"tools":[{"name":7}]}`)}, 0, fault.ReplyMalformed, 1},
 		{"unknown resultType", []answer{result(`{"tools":[],"resultType":"zzz"}`)}, 0, fault.ReplyMalformed, 1},
 		{"second page fails", []answer{page(1, "x"), rpcError(`{"code":-32602,"message":""}`)}, 0, fault.ServerError, 2},
 		{"401", []answer{status(401, "")}, 0, fault.Unauthorized, 1},
