@@ -37,6 +37,7 @@ type report struct {
 	Idle     float64   `json:"rss_idle_mb"`
 	Thousand float64   `json:"rss_with_1000_operations_mb"`
 	Start    float64   `json:"start_to_ready_ms"`
+	Hole     float64   `json:"black_hole_ms"` // the slowest operation of 2 s with a server that falls silent
 	Binary   float64   `json:"binary_mb"`
 	Targets  []target  `json:"targets"`
 }
@@ -198,6 +199,9 @@ func (r *report) weigh(ctx context.Context, s *site, out io.Writer) (err error) 
 	}
 	defer func() { err = errors.Join(err, s.close(rig, "weigh")) }()
 	if r.Idle, err = p.resident(); err != nil {
+		return err
+	}
+	if r.Hole, err = blackHoles(ctx, rig, out); err != nil {
 		return err
 	}
 	if r.Thousand, err = crowd(ctx, rig, p); err != nil {

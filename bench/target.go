@@ -43,6 +43,7 @@ func targets(r *report) (list []target) {
 		}
 	}
 	return append(list,
+		target{"a black hole, 2 s operation, ms", holeLimit, r.Hole, false},
 		target{"memory idle, MB", 40, r.Idle, false},
 		target{"memory with 1,000 operations, MB", 120, r.Thousand, false},
 		target{"start to ready, Vault's answer included, ms", 100, r.Start, false},
