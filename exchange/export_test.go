@@ -34,3 +34,17 @@ func Accept(o Order, body []byte) (Issued, error) {
 	c := &Client{Now: func() time.Time { return time.Unix(0, 0) }}
 	return c.accept(context.Background(), order{o.Profile, o.Audience, o.Scopes, o.Subject}, a, Subject{}, Key{})
 }
+
+// FindKey reads a key set and looks for a key in it.
+func FindKey(set []byte, kid, alg string) any {
+	if key := (keyset{keys: parseKeys(set)}).find(kid, alg); key != nil {
+		return key
+	}
+	return nil
+}
+
+// Introspected reads body as an answer of introspection.
+func Introspected(body []byte) (active bool, err error) {
+	said, err := reply{status: 200, json: true, body: body}.introspection()
+	return said != nil, err
+}

@@ -150,7 +150,9 @@ func reportedFaults(elsewhere string) []knownFault {
 		{"3 double send", nil, refuses(400, "invalid_target"), 1, fault.TargetRejected, refused, nil},
 		{"4 secrets through error text", nil, answers(400, "application/json", `{"error":"`+subjectToken+`","error_uri":"`+clientSecret+`"}`), 1, fault.ProviderError, refused, nil},
 		{"4 secrets through a broken answer", nil, says(`{"access_token":"` + issuedToken + `","expires_in":`), 1, malformed, refused, nil},
-		{"5 redirect", nil, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere, 307) }, 1, fault.ProviderRedirect, refused, nil},
+		{"5 redirect", nil, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere, http.StatusTemporaryRedirect)
+		}, 1, fault.ProviderRedirect, refused, nil},
 		{"6 secret encoded", auth("basic"), says(answer()), 1, fault.None, "", basicIs("b%2Fr%2Bo+k%25er%3A%26%3D~%C3%BC-planted-secret")},
 		{"6 secret as it stands", auth("basic_raw"), says(answer()), 1, fault.None, "", basicIs(clientSecret)},
 		{"6 secret in the form", auth("post"), says(answer()), 1, fault.None, "", basicIs("")},

@@ -1,6 +1,9 @@
 package exchange_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -58,4 +61,45 @@ func FuzzAnswer(f *testing.F) {
 
 func ascii(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// FuzzKeys holds that a key set of any shape gives keys that can verify, or
+// none, and that no header makes a token good that none of them signed.
+func FuzzKeys(f *testing.F) {
+	s := newSigner("a")
+	f.Add([]byte(jwks(s.jwk(nil))), "ES256", "a")
+	f.Add([]byte(`{"keys":[{"kty":"oct","k":"c2VjcmV0"}]}`), "HS256", "")
+	f.Add([]byte(`{"keys":[null,{},[]]}`), "none", "a")
+	f.Fuzz(func(t *testing.T, set []byte, alg, kid string) {
+		key := exchange.FindKey(set, kid, alg)
+		switch key.(type) {
+		case nil, *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey:
+		default:
+			t.Fatalf("a key of type %T", key)
+		}
+		if key != nil && !slices.Contains([]string{"RS256", "PS256", "ES256", "ES384", "EdDSA"}, alg) {
+			t.Fatalf("a key for alg %q", alg)
+		}
+	})
+}
+
+// FuzzIntrospection holds that nothing but the word true makes a token active.
+func FuzzIntrospection(f *testing.F) {
+	for _, seed := range []string{`{"active":true,"aud":"mcp-files","exp":1796040100}`, `{"active":"true"}`, `{"active":true,"cnf":{"x5t#S256":"x"}}`, `{}`, `[]`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		active, err := exchange.Introspected(body)
+		if err != nil {
+			if e, ours := err.(*fault.Error); !ours || !e.Reason.Known() || !ascii(e.Detail) {
+				t.Fatalf("error %q", err)
+			}
+			return
+		}
+		var said struct{ Active any }
+		var members map[string]json.RawMessage
+		if json.Unmarshal(body, &said) != nil || json.Unmarshal(body, &members) != nil || string(members["active"]) != "true" || !active {
+			t.Fatalf("%q was taken for active", body)
+		}
+	})
 }

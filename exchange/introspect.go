@@ -17,20 +17,26 @@ func (c *Client) introspect(ctx context.Context, p *policy.Profile, token secret
 		if err != nil {
 			return err
 		}
-		m, err := re.object()
-		if err != nil {
-			return err
-		}
-		if !m.yes("active") {
-			return refuse(fault.TokenInactive, "introspection does not say that the token is active")
-		}
-		said, err = m.claims("introspection's member")
-		if err == nil {
-			said.endless = !m.has("exp")
-		}
+		said, err = re.introspection()
 		return err
 	})
 	return said, err
+}
+
+func (re reply) introspection() (*claims, error) {
+	m, err := re.object()
+	if err != nil {
+		return nil, err
+	}
+	if !m.yes("active") {
+		return nil, refuse(fault.TokenInactive, "introspection does not say that the token is active")
+	}
+	said, err := m.claims("introspection's member")
+	if err != nil {
+		return nil, err
+	}
+	said.endless = !m.has("exp")
+	return said, nil
 }
 
 // aside makes one request to an endpoint beside the token endpoint, once.
@@ -41,6 +47,6 @@ func (c *Client) aside(ctx context.Context, p *policy.Profile, to *url.URL, form
 	if err != nil {
 		return reply{}, err
 	}
-	re, err := c.post(timed, p, to, l, form, k)
+	re, err := c.post(timed, p, to, l, form)
 	return re, unanswered(ctx, err)
 }

@@ -164,19 +164,19 @@ func (c *Client) renew(ctx context.Context, p *policy.Profile, where string, k K
 	var set keyset
 	defer func() { c.keys.release(where, set, err) }()
 	return k.leg(ctx, "jwks", func(ctx context.Context) (err error) {
-		set, err = c.askKeys(ctx, p, where, k)
+		set, err = c.askKeys(ctx, p, where)
 		return err
 	})
 }
 
-func (c *Client) askKeys(ctx context.Context, p *policy.Profile, where string, k Key) (keyset, error) {
+func (c *Client) askKeys(ctx context.Context, p *policy.Profile, where string) (keyset, error) {
 	timed, stop := bounded(ctx, p.Timeout)
 	defer stop()
 	req, err := http.NewRequestWithContext(timed, http.MethodGet, where, nil)
 	if err != nil {
 		return keyset{}, refuse(fault.ProviderConfig, "the address of the keys is none")
 	}
-	re, err := c.fetch(p, req, k)
+	re, err := c.fetch(p, req, login{}) // anybody may read them
 	if err = unanswered(ctx, err); fault.ReasonOf(err) == fault.CallerCancelled || fault.ReasonOf(err) == fault.WallClock || fault.ReasonOf(err) == fault.HostRefused {
 		return keyset{}, err
 	}

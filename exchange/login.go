@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
 	"net/http"
 	"net/url"
@@ -29,6 +30,8 @@ type login struct {
 	id, secret string     // in the header or in the form, as the style says; empty ones are not sent
 	params     url.Values // more of the form: an assertion
 	raw        string     // basic_raw: the Authorization header
+
+	certificate *tls.Certificate // mtls: shown in the handshake
 }
 
 func (c *Client) login(ctx context.Context, p *policy.Profile, k Key) (login, error) {
@@ -37,7 +40,13 @@ func (c *Client) login(ctx context.Context, p *policy.Profile, k Key) (login, er
 		return login{}, err
 	}
 	switch p.Client.Auth {
-	case "none", "mtls": // RFC 8705 §2: the connection proves who we are
+	case "none":
+	case "mtls": // RFC 8705 §2: the connection proves who we are, and client_id says it
+		pair, err := tls.X509KeyPair([]byte(k.Certificate.Reveal()), []byte(k.Text.Reveal()))
+		if err != nil {
+			return login{}, refuse(fault.CredentialRejected, "the client's certificate and key are not a pair in PEM")
+		}
+		l.certificate = &pair
 	case "anonymous":
 		l.id = ""
 	case "basic":
@@ -68,7 +77,7 @@ func (k Key) enough(auth string) error {
 	case auth == "none", auth == "anonymous":
 	case auth == "mtls" && k.Certificate.IsZero():
 		return refuse(fault.CredentialMissing, "the client's certificate is empty")
-	case k.Text.IsZero() && k.Sign == nil:
+	case k.Text.IsZero() && (k.Sign == nil || auth != "private_key_jwt"):
 		return refuse(fault.CredentialMissing, "the client's secret or key is empty")
 	}
 	return nil

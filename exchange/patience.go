@@ -34,7 +34,7 @@ func (c *Client) ask(ctx context.Context, p *policy.Profile, k Key, form url.Val
 			return reply{}, err
 		}
 		began := time.Now()
-		re, err := c.send(timed, p, l, form, k)
+		re, err := c.send(timed, p, l, form)
 		c.cool.note(p.TokenEndpoint, re, c.now)
 		if !again || !re.passing(err) || !pause(timed, re.after, time.Since(began)) {
 			return re, unanswered(ctx, err)

@@ -68,7 +68,9 @@ func TestIntrospection(t *testing.T) {
 		{"refused", refuses(401, "invalid_client"), nil, fault.ProviderConfig, 0},
 		{"a page", answers(200, "text/html", issuedToken), nil, fault.ExchangeMalformed, 0},
 		{"a signed answer", answers(200, "application/token-introspection+jwt", pack(`{}`)), nil, fault.ExchangeMalformed, 0},
-		{"redirected", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, nil, fault.ProviderRedirect, 0},
+		{"redirected", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, nil, fault.ProviderRedirect, 0},
 		{"hangs up", hangUp, nil, fault.ProviderUnreachable, 0},
 		{"down, and not asked again", answers(503, "", ""), nil, fault.ProviderUnreachable, 0},
 	} {
@@ -317,7 +319,9 @@ func TestRevoke(t *testing.T) {
 			answers(503, "", "")(w, r)
 		}, fault.ProviderUnreachable, 7 * time.Second},
 		{"accepted is not revoked", "post", "", answers(202, "", ""), fault.ProviderError, 0},
-		{"redirected", "post", "", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }, fault.ProviderRedirect, 0},
+		{"redirected", "post", "", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}, fault.ProviderRedirect, 0},
 		{"not there", "post", "", http.NotFound, fault.ProviderError, 0},
 		{"hangs up", "post", "", hangUp, fault.ProviderUnreachable, 0},
 	} {

@@ -37,9 +37,9 @@ type reply struct {
 
 // send makes one request to the token endpoint. x/oauth2 encodes the form and
 // the client authentication; the answer does not reach it.
-func (c *Client) send(ctx context.Context, p *policy.Profile, l login, form url.Values, k Key) (reply, error) {
+func (c *Client) send(ctx context.Context, p *policy.Profile, l login, form url.Values) (reply, error) {
 	maps.Copy(form, l.params)
-	t := &tap{base: c.transport(p, p.TokenEndpoint, k), most: cmp.Or(p.MaxAnswer, maxAnswer), basic: l.raw}
+	t := &tap{base: c.transport(p, p.TokenEndpoint, l), most: cmp.Or(p.MaxAnswer, maxAnswer), basic: l.raw}
 	conf := clientcredentials.Config{ClientID: l.id, ClientSecret: l.secret, AuthStyle: l.style, TokenURL: p.TokenEndpoint.String(), EndpointParams: form}
 	t.reply.asked = c.now()
 	_, err := conf.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: t}))
@@ -48,25 +48,25 @@ func (c *Client) send(ctx context.Context, p *policy.Profile, l login, form url.
 }
 
 // post makes one request to another endpoint that takes our authentication.
-func (c *Client) post(ctx context.Context, p *policy.Profile, to *url.URL, l login, form url.Values, k Key) (reply, error) {
+func (c *Client) post(ctx context.Context, p *policy.Profile, to *url.URL, l login, form url.Values) (reply, error) {
 	req, err := l.request(ctx, to, form)
 	if err != nil {
 		return reply{}, err
 	}
-	return c.fetch(p, req, k)
+	return c.fetch(p, req, l)
 }
 
 // fetch makes one request to an endpoint of the provider.
-func (c *Client) fetch(p *policy.Profile, req *http.Request, k Key) (reply, error) {
-	t := &tap{base: c.transport(p, req.URL, k), most: cmp.Or(p.MaxAnswer, maxAnswer)}
+func (c *Client) fetch(p *policy.Profile, req *http.Request, l login) (reply, error) {
+	t := &tap{base: c.transport(p, req.URL, l), most: cmp.Or(p.MaxAnswer, maxAnswer)}
 	t.reply.asked = c.now()
 	_, err := t.RoundTrip(req)
 	return t.reply, err
 }
 
 // transport reaches one endpoint of the provider and nothing else.
-func (c *Client) transport(p *policy.Profile, to *url.URL, k Key) http.RoundTripper {
-	h := egress.Host{URL: to, AllowCIDRs: p.AllowCIDRs, CA: p.CA}
+func (c *Client) transport(p *policy.Profile, to *url.URL, l login) http.RoundTripper {
+	h := egress.Host{URL: to, AllowCIDRs: p.AllowCIDRs, CA: p.CA, Certificate: l.certificate}
 	switch {
 	case c.HTTP != nil:
 		return c.HTTP(h).Transport

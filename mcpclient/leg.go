@@ -63,6 +63,9 @@ func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	e := c.read(ctx, resp, m, question{id: out.id, limits: c.limits, ping: aside.ping, note: aside.note}, watch)
 	aside.stop() // from here on c is ours alone again
 	e.echoed = echoes(e.result, out.cred.Value) || e.rpc != nil && echoes(e.rpc.raw, out.cred.Value)
+	if echoes(strictjson.Raw(e.challenge.Scope), out.cred.Value) {
+		e.challenge.Scope = ""
+	}
 	if e.failure == fault.None {
 		c.line.Leave(resp.Body)
 	}

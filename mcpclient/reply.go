@@ -214,7 +214,9 @@ func parseError(raw strictjson.Raw) *rpcError {
 		return nil
 	}
 	e := &rpcError{number: code, raw: raw}
-	e.supported, _ = texts(strictjson.Parts(m["data"])["supported"])
+	if supported, ok := texts(strictjson.Parts(m["data"])["supported"]); ok {
+		e.supported = supported
+	}
 	return e
 }
 

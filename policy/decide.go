@@ -171,9 +171,12 @@ func (d Decision) binds() []binding {
 	case d.d.discovery:
 		return append(all, binding{"credential", auth.Discovery.String()})
 	default:
-		return append(all, binding{"credential", d.d.grant.Credential.String()},
+		all = append(all, binding{"credential", d.d.grant.Credential.String()},
 			binding{"subject", d.d.grant.Subject},
-			binding{"audience", auth.Audience}, binding{"scope", strings.Join(auth.Scopes, " ")},
-			binding{"token endpoint", d.d.profile.TokenEndpoint.String()})
+			binding{"audience", auth.Audience}, binding{"scope", strings.Join(auth.Scopes, " ")})
+		for p := d.d.profile; p != nil; p = p.Then {
+			all = append(all, binding{"token endpoint", p.TokenEndpoint.String()})
+		}
+		return all
 	}
 }

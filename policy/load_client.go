@@ -18,7 +18,7 @@ func readClient(s *section, p *Profile) (c Client) {
 	}
 	defer s.end()
 	s.need("auth")
-	c.Auth = s.text("auth", clientAuth)
+	c.Auth = s.text("auth", oneOf("basic", "basic_raw", "post", "private_key_jwt", "mtls", "none", "anonymous"))
 	if c.Auth == "anonymous" {
 		s.without("with auth anonymous, which sends nothing of a client", "id")
 	} else {
@@ -38,13 +38,6 @@ func readClient(s *section, p *Profile) (c Client) {
 		s.report("auth", "is "+c.Auth+", but actor.source is client_credentials, which a client without a credential cannot ask for (RFC 6749 §4.4)")
 	}
 	return c
-}
-
-func clientAuth(s string) string {
-	if s == "mtls" {
-		return "is not available yet; use private_key_jwt"
-	}
-	return oneOf("basic", "basic_raw", "post", "private_key_jwt", "none", "anonymous")(s)
 }
 
 // readClientKey reads what the client proves itself with.

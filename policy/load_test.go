@@ -219,7 +219,7 @@ func TestLoadRefusesValues(t *testing.T) {
 		{client, `client: {id: broker, auth: basic, key: "hunter2"}`, "profiles.company.client.key", 0, "vault:<mount>"},
 		{client, `client: {id: broker, auth: basic, key: "file:/etc/key"}`, "profiles.company.client.key", 0, "vault:<mount>"},
 		{client, `client: {id: broker, auth: basic, key: "vault:kv/../x#key"}`, "profiles.company.client.key", 0, "vault:<mount>"},
-		{client, `client: {id: broker, auth: mtls, key: "vault:kv/x#key"}`, "profiles.company.client.auth", 0, "not available yet"},
+		{client, `client: {id: broker, auth: mtls, key: "vault:kv/x#key"}`, "profiles.company.client.certificate", 0, "missing"},
 		{client, `client: {id: broker, auth: digest, key: "vault:kv/x#key"}`, "profiles.company.client.auth", 0, "one of basic"},
 		{client, `client: {id: broker, auth: none, key: "vault:kv/x#key"}`, "profiles.company.client.key", 0, "no effect"},
 		{client, `client: {id: broker, auth: basic, key: "vault:kv/x#key", alg: ES256}`, "profiles.company.client.alg", 0, "no effect"},

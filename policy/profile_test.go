@@ -64,6 +64,12 @@ const moreProfiles = `  opaque:
       client: {id: b, auth: basic_raw, key: "vault:kv/broker/second#key"}
       response: {token_format: jwt_verified, jwks_file: keys.jwks}
       revoke: {mode: off}
+  certified:
+    token_endpoint: https://certified.example.org/token
+    client: {id: b, auth: mtls, key: "vault:kv/broker/m#key", certificate: "vault:kv/broker/m#crt"}
+    allowed_audiences: [x]
+    allowed_scopes: [y]
+    response: {token_format: jwt}
 `
 
 func withProfiles(t testing.TB, oldnew ...string) string {
@@ -135,6 +141,10 @@ func TestProfileHoldsWhatTheFileSays(t *testing.T) {
 	opaque, _ := s.Profile("opaque")
 	chained, _ := s.Profile("chained")
 	plain, _ := s.Profile("company")
+	certified, _ := s.Profile("certified")
+	if want := (policy.Client{ID: "b", Auth: "mtls", Key: ref(t, "vault:kv/broker/m#key"), Certificate: ref(t, "vault:kv/broker/m#crt")}); certified.Client != want {
+		t.Errorf("client %+v", certified.Client)
+	}
 	if opaque.Issuing() != opaque || chained.Issuing() != chained.Then || !opaque.Further() || !chained.Further() || plain.Further() {
 		t.Error("the steps are not told apart")
 	}
@@ -152,8 +162,8 @@ func TestSampleHasEveryKeyOfAProfile(t *testing.T) {
 	if err := yaml.Load([]byte(moreProfiles), &tree); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range append(keysOf(&tree), "jwks_url") {
-		if !slices.Contains([]string{"opaque", "chained"}, key) && !strings.Contains(string(example), key+":") {
+	for _, key := range append(keysOf(&tree), "certificate", "jwks_url") {
+		if !slices.Contains([]string{"opaque", "chained", "certified"}, key) && !strings.Contains(string(example), key+":") {
 			t.Errorf("%q is not in the example", key)
 		}
 	}

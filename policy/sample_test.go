@@ -61,7 +61,7 @@ func TestSampleLoads(t *testing.T) {
 	for g := range s.Grants("company") {
 		actors = append(actors, g.Actor+" "+g.Where)
 	}
-	want := []string{"service:nightly grants/partners.jsonl:2", "user:7 profiles.yaml:127", "user:8 grants/partners.jsonl:1"}
+	want := []string{"service:nightly grants/partners.jsonl:2", "user:7 profiles.yaml:128", "user:8 grants/partners.jsonl:1"}
 	if diff := cmp.Diff(want, actors); diff != "" {
 		t.Error(diff)
 	}

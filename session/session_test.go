@@ -39,15 +39,17 @@ type rig struct {
 	path     string
 	now      time.Time // what the Manager takes for now
 	subject  string
-	epoch    string // of the session under test
-	response string // the profile's
-	more     string // lines of the profile
+	epoch    string              // of the session under test
+	client   string              // the profile's
+	response string              // the same
+	more     string              // lines of the profile
+	edit     func(string) string // of the whole text; nil: as it is
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, vault: devvault.New(devvault.Options{}), path: filepath.Join(t.TempDir(), "profiles.yaml"), now: time.Now(),
-		response: "response: {token_format: jwt}"}
+		client: `client: {id: broker, auth: basic, key: "vault:kv/broker/client#v"}`, response: "response: {token_format: jwt}"}
 	var err error
 	r.provider, err = devidp.Start(devidp.Config{TTL: time.Minute, Clients: []devidp.Client{
 		{ID: "broker", Auth: "basic", Secret: clientSecret, Allow: map[string][]string{"mcp": {"read"}}}}})
@@ -81,7 +83,7 @@ func (r *rig) load(enabled string) *policy.Snapshot {
 	r.t.Helper()
 	digest := sha256.Sum256([]byte(bearer))
 	here := strings.NewReplacer("PROVIDER", r.provider.Issuer())
-	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "PROVIDER", r.provider.Issuer(), "ENABLED", enabled, "RESPONSE", here.Replace(r.response), "MORE", here.Replace(r.more)).Replace(`version: 1
+	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "PROVIDER", r.provider.Issuer(), "ENABLED", enabled, "CLIENT", r.client, "RESPONSE", here.Replace(r.response), "MORE", here.Replace(r.more)).Replace(`version: 1
 listen: {api: "127.0.0.1:0"}
 vault: {address: "http://127.0.0.1:1", auth: {method: token}, hold: {role: broker-op}}
 store: {path: unused.db}
@@ -92,7 +94,7 @@ profiles:
   company:
     token_endpoint: PROVIDER/oauth/token
     allow_cidrs: ["127.0.0.0/8"]
-    client: {id: broker, auth: basic, key: "vault:kv/broker/client#v"}
+    CLIENT
     allowed_audiences: [mcp]
     allowed_scopes: [read]
     RESPONSE
@@ -121,6 +123,9 @@ servers:
     auth: {mode: legacy}
     tools: {search: {enabled: true}}
 `)
+	if r.edit != nil {
+		text = r.edit(text)
+	}
 	r.must(os.WriteFile(r.path, []byte(text), 0o600))
 	s, err := policy.Load(r.path)
 	r.must(err)

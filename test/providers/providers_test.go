@@ -116,7 +116,7 @@ func (p profile) exchange(t *testing.T) (exchange.Issued, error) {
 }
 
 func (p profile) by(ctx context.Context, d policy.Decision) (exchange.Issued, error) {
-	return exchange.New(nil).Exchange(ctx, d, secret.New(p.subject), secret.New(p.secret))
+	return exchange.New(nil).Exchange(ctx, d, exchange.Subject{Token: secret.New(p.subject)}, exchange.Key{Text: secret.New(p.secret)})
 }
 
 // reason is how an exchange ended.
