@@ -4,13 +4,18 @@
 //	driver <server URL>
 //
 // It lists the server's tools and calls each of them with package mcpclient,
-// the client of the product, in one conversation and without a credential. If
-// the suite names the calls itself (MCP_CONFORMANCE_CONTEXT), it makes those. It
-// speaks MCP_CONFORMANCE_PROTOCOL_VERSION, or by handshake if that is unset.
+// the client of the product, in one conversation. If the suite names the calls
+// itself (MCP_CONFORMANCE_CONTEXT), it makes those. It speaks
+// MCP_CONFORMANCE_PROTOCOL_VERSION, or by handshake if that is unset.
+//
+// It comes without a credential, but where the scenario is one of operator.go:
+// there it writes a configuration as an operator would, and package exchange
+// gets the token by a decision of package policy.
 //
 // What always holds:
 //
-//   - It decides what to call, never how: it knows tools, not headers or bodies.
+//   - It decides what to call, never how: it knows tools and profiles, not headers
+//     or bodies.
 //   - It prints "as it should" and ends with status 0 only if the list and every
 //     call ended in the way that tools.go says. The suite does not look at the
 //     status when it runs many scenarios; ../tally looks for the words.
@@ -32,6 +37,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/strictjson"
 )
 
@@ -61,14 +67,22 @@ func run(ctx context.Context, args []string, getenv func(string) string, out io.
 	if err != nil {
 		return err
 	}
-	talk := mcpclient.New(mcpclient.Config{Name: "broker-conformance", Version: "1"}).Open(s)
-	defer talk.Close()
+	scenario, asked := getenv("MCP_CONFORMANCE_SCENARIO"), getenv("MCP_CONFORMANCE_CONTEXT")
+	p, profile := play{gate: gate(mcpclient.Credential{}), out: out}, profiles[scenario]
+	if profile != "" {
+		var token secret.Text
+		if s, token, err = authorize(ctx, s, profile, asked); err != nil {
+			return err
+		}
+		p.gate = gate(mcpclient.Credential{Header: "Authorization", Value: token})
+	}
+	p.talk = mcpclient.New(mcpclient.Config{Name: "broker-conformance", Version: "1"}).Open(s)
+	defer p.talk.Close()
 
-	p := play{talk: talk, out: out}
-	if strings.HasPrefix(getenv("MCP_CONFORMANCE_SCENARIO"), "auth/") {
+	if strings.HasPrefix(scenario, "auth/") && profile == "" {
 		_, err = p.list(ctx, fault.Unauthorized) // we come without a credential
 	} else {
-		err = p.listAndCall(ctx, getenv("MCP_CONFORMANCE_CONTEXT"))
+		err = p.listAndCall(ctx, asked)
 	}
 	p.leave(ctx)
 	if err == nil {
@@ -93,6 +107,7 @@ func declare(address, version string) (*policy.Server, error) {
 // A play is one conversation and what is told of it.
 type play struct {
 	talk *mcpclient.Conversation
+	gate mcpclient.Gate
 	out  io.Writer
 }
 
@@ -115,7 +130,7 @@ func (p play) listAndCall(ctx context.Context, asked string) error {
 
 // list lists, which must end with cause.
 func (p play) list(ctx context.Context, cause fault.Reason) (mcpclient.Listing, error) {
-	listing, rep := p.talk.ListTools(ctx, anonymous())
+	listing, rep := p.talk.ListTools(ctx, p.gate)
 	return listing, p.judge("tools/list", rep, cause)
 }
 
@@ -123,14 +138,14 @@ func (p play) list(ctx context.Context, cause fault.Reason) (mcpclient.Listing, 
 // the suite sees how we do that.
 func (p play) call(ctx context.Context, call mcpclient.Call, cause fault.Reason) error {
 	call.Idle, call.Progress = idle, func(mcpclient.Progress) {}
-	rep := p.talk.CallTool(ctx, call, anonymous())
+	rep := p.talk.CallTool(ctx, call, p.gate)
 	return p.judge(fmt.Sprintf("tools/call %q", call.Tool), rep, cause)
 }
 
 // leave tells a server of the handshake that we go. It may not want to hear it
 // (405, say), so nothing is judged.
 func (p play) leave(ctx context.Context) {
-	for _, leg := range p.talk.Farewell(ctx, anonymous())() {
+	for _, leg := range p.talk.Farewell(ctx, p.gate)() {
 		fmt.Fprintf(p.out, "%s: %s\n", leg.Name, leg.Reason)
 	}
 }
@@ -143,11 +158,12 @@ func (p play) judge(what string, rep mcpclient.Report, cause fault.Reason) error
 	return nil
 }
 
-// anonymous is a gate that lets everything pass, without a credential.
-func anonymous() mcpclient.Gate {
+// gate lets everything pass, with that credential; the zero one is anonymous.
+func gate(c mcpclient.Credential) mcpclient.Gate {
 	return mcpclient.Gate{
 		Credential: func(context.Context, string) (mcpclient.Credential, error) {
-			return mcpclient.Credential{ReadAt: time.Now()}, nil
+			c.ReadAt = time.Now()
+			return c, nil
 		},
 		Sending: func(context.Context) error { return nil },
 	}

@@ -19,6 +19,7 @@ type server struct {
 	tools   string            // the list
 	results map[string]string // by tool; the rest end well
 	locked  bool              // 401 to everything
+	token   string            // 401 to whoever comes without it; empty: nobody needs one
 	session string            // of a handshake
 
 	asked []string
@@ -43,7 +44,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.asked = append(s.asked, strings.TrimSpace(fmt.Sprintf("%s %s %s%s", m.Method, m.Params.Name, m.Params.Arguments, m.Params.ProtocolVersion)))
 	result := `{"content":[]}`
 	switch {
-	case s.locked:
+	case s.locked, s.token != "" && r.Header.Get("Authorization") != "Bearer "+s.token:
 		w.WriteHeader(http.StatusUnauthorized)
 		return
 	case m.ID == "":
