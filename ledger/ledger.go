@@ -172,7 +172,8 @@ func fresh(tx *store.Tx, op Operation) error {
 func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.Record) error {
 	out := fault.Outcome{State: fault.Sending, Ran: fault.RanUnknown, Evidence: fault.EvidenceNone}
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		return l.move(tx, id, attempt, out, isReserved, rec.Time)
+		return move(tx, `UPDATE operations SET `+outcomeColumns+` WHERE id = ? AND attempt = ? AND state = 'reserved'`,
+			append(l.outcomeValues(out, rec.Time), id, attempt)...)
 	}, ended(named(rec, audit.Sending, id, attempt), out))
 	return failure("ledger.Sending", err)
 }
@@ -183,14 +184,8 @@ func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.
 func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, hold string, rec audit.Record) error {
 	rec.Legs = legs
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		if err := l.end(tx, id, attempt, out, rec.Time); err != nil {
+		if err := l.end(tx, id, attempt, out, legs, hold, rec.Time); err != nil || result == nil {
 			return err
-		}
-		if _, err := tx.Exec(`UPDATE operations SET legs = ?, hold = ? WHERE id = ?`, asJSON(legs), hold, id); err != nil {
-			return err
-		}
-		if result == nil {
-			return nil
 		}
 		_, err := tx.Exec(`INSERT INTO results (operation, body) VALUES (?, ?)`, id, result)
 		return err
@@ -198,36 +193,35 @@ func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.O
 	return failure("ledger.Finish", err)
 }
 
-// The states that a step may start from.
-const (
-	isReserved = ` AND state = 'reserved'`
-	isSending  = ` AND state = 'sending'`
-	isEither   = ` AND state IN ('reserved', 'sending')`
-)
-
 // end moves an attempt to a state that Finish may reach. Without "sending" on
 // disk nothing can have run.
-func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, at time.Time) error {
+func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, legs []audit.Leg, hold string, at time.Time) error {
 	switch out.State {
 	case fault.Succeeded, fault.ToolError, fault.RPCError, fault.PeerRefused, fault.NotSent, fault.InDoubt:
 	default:
 		return ErrOrder
 	}
+	from := ` AND state = 'sending'`
 	if out.Ran == fault.RanNo {
-		return l.move(tx, id, attempt, out, isEither, at)
+		from = ` AND state IN ('reserved', 'sending')`
 	}
-	return l.move(tx, id, attempt, out, isSending, at)
+	return move(tx, `UPDATE operations SET `+outcomeColumns+`, legs = ?, hold = ? WHERE id = ? AND attempt = ?`+from,
+		append(l.outcomeValues(out, at), asJSON(legs), hold, id, attempt)...)
 }
 
-// move writes out if the attempt is where from says. at is when, as the caller
-// tells it; zero: now.
-func (l *Ledger) move(tx *store.Tx, id string, attempt int, out fault.Outcome, from string, at time.Time) error {
+const outcomeColumns = `state = ?, ran = ?, evidence = ?, cause = ?, updated = ?`
+
+// outcomeValues is for outcomeColumns. at is when, as the caller tells it; zero: now.
+func (l *Ledger) outcomeValues(out fault.Outcome, at time.Time) []any {
 	if at.IsZero() {
 		at = l.now()
 	}
-	changed, err := tx.Exec(`UPDATE operations SET state = ?, ran = ?, evidence = ?, cause = ?, updated = ?
-		WHERE id = ? AND attempt = ?`+from,
-		string(out.State), string(out.Ran), string(out.Evidence), string(out.Cause), at.UnixNano(), id, attempt)
+	return []any{string(out.State), string(out.Ran), string(out.Evidence), string(out.Cause), at.UnixNano()}
+}
+
+// move changes the one row that is where the statement says, or fails with ErrOrder.
+func move(tx *store.Tx, update string, args ...any) error {
+	changed, err := tx.Exec(update, args...)
 	if err == nil && changed != 1 {
 		err = ErrOrder
 	}

@@ -34,13 +34,11 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 	}
 	err = l.store.Commit(ctx, func(tx *store.Tx) error {
 		for _, o := range left {
-			if err := l.end(tx, o.ID, o.Attempt, o.Outcome, l.now()); err != nil {
-				return err
+			hold := o.Hold
+			if hold == "" && o.Profile != "" {
+				hold = HoldHeld
 			}
-			if o.Hold != "" || o.Profile == "" {
-				continue
-			}
-			if _, err := tx.Exec(`UPDATE operations SET hold = 'held' WHERE id = ?`, o.ID); err != nil {
+			if err := l.end(tx, o.ID, o.Attempt, o.Outcome, o.Legs, hold, l.now()); err != nil {
 				return err
 			}
 		}

@@ -38,7 +38,7 @@ func (l *Ledger) Open(ctx context.Context, caller string) ([]Operation, error) {
 	return l.all(ctx, "ledger.Open", `WHERE caller = ? AND `+open+` ORDER BY created, id`, caller)
 }
 
-// open selects by the index operations_open, whose condition it repeats.
+// open selects by the index operations_live, whose condition it repeats a part of.
 const open = `state IN ('awaiting_approval', 'reserved', 'sending')`
 
 func (l *Ledger) one(ctx context.Context, op, where string, args ...any) (Operation, bool, error) {

@@ -194,18 +194,24 @@ func TestOneFailsAmongMany(t *testing.T) {
 	}
 }
 
+// counting counts commits in n.
+func counting(n *int) store.Config {
+	last := store.Committed
+	return store.Config{Tamper: func(at store.Moment, _ []audit.Record) error {
+		if at == store.Committing && last != at {
+			*n++
+		}
+		last = at
+		return nil
+	}}
+}
+
 // TestBatches holds the writer inside one request while others come, which
 // then share one commit.
 func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		commits, last := 0, store.Committed
-		s := open(t, store.Config{Tamper: func(at store.Moment, _ []audit.Record) error {
-			if at == store.Committing && last != at {
-				commits++
-			}
-			last = at
-			return nil
-		}})
+		commits := 0
+		s := open(t, counting(&commits))
 		defer s.Close()
 		hold := make(chan struct{})
 		go s.Commit(t.Context(), func(*store.Tx) error { <-hold; return nil })
@@ -222,6 +228,78 @@ func TestBatches(t *testing.T) {
 			t.Errorf("%d requests in %d commits, want 20 in 2", written, commits)
 		}
 	})
+}
+
+// TestLater: what may wait joins a commit, and is on disk when CommitLater
+// returns: with the commit that it joined, after 50 ms, or with the others of a
+// full batch.
+func TestLater(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		later   []time.Duration                // when each CommitLater begins
+		then    func(*testing.T, *store.Store) // when all have begun
+		commits int
+		took    time.Duration // until the last has returned
+	}{
+		{name: "joins", later: make([]time.Duration, 2), commits: 1, then: func(t *testing.T, s *store.Store) {
+			if err := s.Commit(t.Context(), nil, audit.Record{Kind: audit.Decision}); err != nil {
+				t.Error(err)
+			}
+		}},
+		{name: "alone", later: make([]time.Duration, 1), commits: 1, took: 50 * time.Millisecond},
+		{name: "the first one's wait counts", later: []time.Duration{0, 30 * time.Millisecond}, commits: 1, took: 50 * time.Millisecond},
+		{name: "each wait is new", later: []time.Duration{0, 60 * time.Millisecond}, commits: 2, took: 110 * time.Millisecond},
+		{name: "full", later: make([]time.Duration, 256), commits: 1},
+		{name: "closed", later: make([]time.Duration, 3), commits: 1, then: func(t *testing.T, s *store.Store) {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				commits := 0
+				c := counting(&commits)
+				c.Path = filepath.Join(t.TempDir(), "broker.db")
+				s := open(t, c)
+				defer s.Close()
+				start := time.Now()
+				var wg sync.WaitGroup
+				for i, at := range row.later {
+					wg.Go(func() {
+						time.Sleep(at)
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond) // what was taken is not withdrawn
+						defer cancel()
+						if err := s.CommitLater(ctx, addRun(int64(i+1)), audit.Record{Kind: audit.Drop}); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+				if row.then != nil {
+					row.then(t, s)
+				}
+				wg.Wait()
+				if took := time.Since(start); took != row.took || commits != row.commits {
+					t.Errorf("%v and %d commits, want %v and %d", took, commits, row.took, row.commits)
+				}
+				s.Close()
+				s = open(t, store.Config{Path: c.Path})
+				defer s.Close()
+				if got := runs(t, s); got != len(row.later) {
+					t.Errorf("%d rows, want %d", got, len(row.later))
+				}
+				verify(t, s)
+				var b bytes.Buffer
+				if err := s.Export(t.Context(), &b); err != nil {
+					t.Error(err)
+				}
+				if text := b.String(); row.name == "joins" && strings.Index(text, `"decision"`) < strings.LastIndex(text, `"drop"`) {
+					t.Errorf("what waited came later:\n%s", text)
+				}
+			})
+		})
+	}
 }
 
 func TestWithdrawn(t *testing.T) {
@@ -508,6 +586,9 @@ func TestClosed(t *testing.T) {
 	}
 	if err := s.Commit(t.Context(), addRun(1)); fault.ReasonOf(err) != fault.StoreUnavailable {
 		t.Errorf("Commit = %v", err)
+	}
+	if err := s.CommitLater(t.Context(), addRun(1)); fault.ReasonOf(err) != fault.StoreUnavailable {
+		t.Errorf("CommitLater = %v", err)
 	}
 	if err := s.Export(t.Context(), &bytes.Buffer{}); fault.KindOf(err) != fault.Unavailable {
 		t.Errorf("Export = %v", err)

@@ -152,6 +152,23 @@ func TestMembers(t *testing.T) {
 	}
 }
 
+// TestMembersWithin tells deep from wide, and from brackets in a string.
+func TestMembersWithin(t *testing.T) {
+	for doc, why := range map[string]string{
+		`{"a":[1]}`:                       "",
+		`{"a":[[1]]}`:                     `document is nested deeper than 2 levels`,
+		`{"a":[],"b":[],"c":{},"d":[{}]}`: `document is nested deeper than 2 levels`,
+		`{"a":[],"b":[],"c":{},"d":[1]}`:  "",
+		`{"a":"[[[{{{","b":"\"[[["}`:      "",
+		`{"a":` + nested(9_999) + `}`:     `document is nested deeper than 2 levels`,
+		`{"a":` + nested(10_001) + `}`:    `document is nested deeper than 2 levels`,
+	} {
+		if m, err := strictjson.MembersWithin([]byte(doc), 2); text(err) != why || (why == "") != (m["a"] != nil) {
+			t.Errorf("MembersWithin(%.60q) = %v, %v, want %q", doc, m, err, why)
+		}
+	}
+}
+
 // An error is printed and sent; what a document says must not be in it.
 func TestErrorsHoldNoValue(t *testing.T) {
 	const planted = "s3cr3t-value-of-a-member"
@@ -178,11 +195,18 @@ func FuzzCheck(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		before := bytes.Clone(doc)
-		if strictjson.Check(doc) != nil {
+		_, err := strictjson.Members(doc)
+		if why := strictjson.Check(doc); why != nil {
+			if text(err) != why.Error() {
+				t.Errorf("Check = %v, Members = %v", why, err)
+			}
 			return
 		}
+		if isObject := bytes.HasPrefix(bytes.TrimLeft(doc, " \t\r\n"), []byte("{")); isObject != (err == nil) {
+			t.Errorf("accepted by Check, by Members: %v", err)
+		}
 		if !bytes.Equal(doc, before) {
-			t.Error("Check changed the document")
+			t.Error("the document was changed")
 		}
 		// What is accepted is a value that can be put into another and come back unchanged.
 		members, err := strictjson.Members([]byte(`{"x":` + string(doc) + `}`))

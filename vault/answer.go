@@ -19,10 +19,10 @@ import (
 
 const maxAnswer = 1 << 20
 
-// An answer is what Vault said, whole.
+// An answer is what Vault said.
 type answer struct {
-	status int
-	body   []byte
+	status  int
+	members map[string]strictjson.Raw // nil for a 204
 }
 
 // answers is the transport under every call. It reads each answer whole and
@@ -34,20 +34,28 @@ type answer struct {
 type answers struct{ next http.RoundTripper }
 
 func (t answers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, _, err := t.exchange(req)
+	return resp, err
+}
+
+// exchange returns an answer of Vault in two forms, so that nobody has to parse
+// it a second time: as the library wants it, and as it was understood.
+func (t answers) exchange(req *http.Request) (*http.Response, answer, error) {
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
-		return nil, err
+		return nil, answer{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
-		return nil, err
+		return nil, answer{}, err
 	}
-	if !ofVault(resp, body) {
-		return nil, foreign(resp.StatusCode)
+	members, ok := ofVault(resp, body)
+	if !ok {
+		return nil, answer{}, foreign(resp.StatusCode)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
-	return resp, nil
+	return resp, answer{resp.StatusCode, members}, nil
 }
 
 // A foreign is the status of an answer that is not Vault's.
@@ -55,26 +63,26 @@ type foreign int
 
 func (s foreign) Error() string { return fmt.Sprintf("not an answer of Vault: status %d", int(s)) }
 
-// ofVault reports whether Vault can have said this. All it says is a JSON
-// object, with "errors" or "data" where it refuses, or a 204 without a body.
-func ofVault(resp *http.Response, body []byte) bool {
+// ofVault reports whether Vault can have said this, and what. All it says is a
+// JSON object, with "errors" or "data" where it refuses, or a 204 without a body.
+func ofVault(resp *http.Response, body []byte) (members map[string]strictjson.Raw, ok bool) {
 	switch {
 	case resp.StatusCode == http.StatusNoContent:
-		return len(body) == 0
+		return nil, len(body) == 0
 	case resp.StatusCode >= 300 && resp.StatusCode < 400 || len(body) > maxAnswer:
-		return false
+		return nil, false
 	}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	members, ok := object(body)
-	if err != nil || media != "application/json" || !ok {
-		return false
+	if err != nil || media != "application/json" {
+		return nil, false
 	}
+	members, err = strictjson.Members(body)
 	_, refuses := members["errors"]
 	_, tells := members["data"]
-	return resp.StatusCode < 400 || refuses || tells
+	return members, err == nil && (resp.StatusCode < 400 || refuses || tells)
 }
 
-// plain sends one request with an epoch's token. The path is without /v1/.
+// plain sends one request without the library. The path is without /v1/.
 func (c *Client) plain(ctx context.Context, method, path string, token secret.Text, body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -87,13 +95,8 @@ func (c *Client) plain(ctx context.Context, method, path string, token secret.Te
 	if len(body) > 0 {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer resp.Body.Close()
-	read, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, read}, err
+	_, a, err := c.answers.exchange(req)
+	return a, err
 }
 
 // library returns a client of the library that carries this token and takes
@@ -101,7 +104,7 @@ func (c *Client) plain(ctx context.Context, method, path string, token secret.Te
 func (c *Client) library(token secret.Text) (*api.Client, error) {
 	client, err := api.NewClient(&api.Config{
 		Address:          c.address,
-		HttpClient:       c.http,
+		HttpClient:       &http.Client{Transport: c.answers},
 		DisableRedirects: true,
 		// No retry, whatever happened: a token that was made may not be made again.
 		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return false, nil },
@@ -139,7 +142,11 @@ func whole(resp *api.Response, err error) (answer, error) {
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, body}, err
+	if err != nil || len(body) == 0 {
+		return answer{status: resp.StatusCode}, err
+	}
+	members, err := strictjson.Members(body)
+	return answer{resp.StatusCode, members}, err
 }
 
 // unanswered is the fault of a call that Vault did not answer. The text of err
@@ -171,13 +178,13 @@ func unwanted(op string, a answer) *fault.Error {
 	return fault.New(op, reason, detail)
 }
 
-// object returns the members of a JSON object, or of an object inside it.
-func object(body []byte, path ...string) (map[string]strictjson.Raw, bool) {
-	members, err := strictjson.Members(body)
-	if err != nil || len(path) == 0 {
-		return members, err == nil
+// object returns the members of an object inside the answer; nil if there is none.
+func (a answer) object(path ...string) map[string]strictjson.Raw {
+	members := a.members
+	for _, name := range path {
+		members = strictjson.Parts(members[name])
 	}
-	return object(members[path[0]], path[1:]...)
+	return members
 }
 
 // member reads one value. It fails for one that is not there, null, or of

@@ -25,11 +25,12 @@
 //     rest comes from checked configuration.
 //   - No text of Vault or of a library is in an error or a log line.
 //
-// What the login token does goes through the client library (but a patch, whose
-// status it would lose), one library client for each login, so that no token is
-// ever changed under a running call. What an epoch
-// does (put, read, drop, revoke) is a plain request over the same transport:
-// the library would need a copy of itself for each token, and is slower.
+// What the login token does goes through the client library (but the read of a
+// credential, which every operation waits for, and a patch, whose status it would
+// lose), one library client for each login, so that no token is ever changed under a
+// running call. What an epoch does (put, read, drop, revoke) is a plain request over
+// the same transport: the library would need a copy of itself for each token, and is
+// slower.
 //
 // This package does not decide who may use a credential, keeps no token between
 // two reads, and knows nothing of operations. Mounts of more than one path
@@ -86,8 +87,8 @@ type Client struct {
 	secret  func() (secret.Text, error)
 	now     func() time.Time
 	log     *slog.Logger
-	http    *http.Client
-	release func() // closes idle connections
+	answers answers // the transport to Vault
+	release func()  // closes idle connections
 
 	wake      chan struct{} // holds one: Run has something to do
 	loggingIn chan struct{} // holds one: a login is under way
@@ -129,7 +130,7 @@ func New(c Config) (*Client, error) {
 		client = egress.NewClient(egress.Host{URL: address, AnyAddress: true, CA: c.CA}, idle)
 	}
 	v.release = client.CloseIdleConnections
-	v.http = &http.Client{Transport: answers{client.Transport}}
+	v.answers = answers{client.Transport}
 	if v.auth.Mount == "" {
 		v.auth.Mount = "approle"
 	}

@@ -30,7 +30,7 @@ func (c *Client) credential(ctx context.Context, l *login, ref secret.Ref) (secr
 	if version == 2 {
 		path = ref.Mount() + "/data/" + ref.Path()
 	}
-	a, err := read(ctx, l.client, path)
+	a, err := c.plain(ctx, http.MethodGet, path, l.token, nil)
 	switch {
 	case err != nil:
 		return secret.Text{}, unanswered(op, err)
@@ -40,7 +40,7 @@ func (c *Client) credential(ctx context.Context, l *login, ref secret.Ref) (secr
 	case a.status != http.StatusOK:
 		return secret.Text{}, unwanted(op, a)
 	}
-	value, ok := field(a.body, version, ref.Field())
+	value, ok := field(a, version, ref.Field())
 	if !ok {
 		return secret.Text{}, missing(ref)
 	}
@@ -53,13 +53,12 @@ func missing(ref secret.Ref) error {
 
 // field finds a field in the answer of a KV engine. In version 2 the fields are
 // one level deeper, and null in a deleted version.
-func field(body []byte, version int, name string) (value string, ok bool) {
+func field(a answer, version int, name string) (value string, ok bool) {
 	path := []string{"data"}
 	if version == 2 {
 		path = []string{"data", "data"}
 	}
-	fields, _ := object(body, path...)
-	value, ok = member[string](fields, name)
+	value, ok = member[string](a.object(path...), name)
 	return value, ok && value != ""
 }
 
@@ -79,15 +78,14 @@ func (c *Client) version(ctx context.Context, l *login, mount string) (int, erro
 	case a.status != http.StatusOK:
 		return 0, unwanted(op, a)
 	}
-	data, _ := object(a.body, "data")
+	data := a.object("data")
 	kind, _ := member[string](data, "type")
 	path, _ := member[string](data, "path")
 	if kind != "kv" || path != mount+"/" {
 		return 0, fault.New(op, fault.VaultUnexpected, fmt.Sprintf("%q is no mount of a KV engine", mount))
 	}
 	version := 1 // an engine from before there were versions has no options
-	options, _ := object(data["options"])
-	if v, _ := member[string](options, "version"); v == "2" {
+	if v, _ := member[string](a.object("data", "options"), "version"); v == "2" {
 		version = 2
 	}
 	c.mu.Lock()

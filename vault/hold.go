@@ -120,8 +120,8 @@ func (h *Hold) Read(ctx context.Context) (secret.Text, error) {
 	case a.status != http.StatusOK:
 		return secret.Text{}, unwanted(op, a)
 	}
-	data, ok := object(a.body, "data")
-	if !ok {
+	data := a.object("data")
+	if data == nil {
 		return secret.Text{}, fault.New(op, fault.VaultUnexpected, "an entry without data")
 	}
 	value, ok := member[string](data, "token")

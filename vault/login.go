@@ -17,7 +17,8 @@ import (
 // pointer says whether somebody has logged in meanwhile.
 type login struct {
 	client    *api.Client // carries the token
-	ours      bool        // we made the token, and revoke it at the end
+	token     secret.Text
+	ours      bool // we made the token, and revoke it at the end
 	renewable bool
 
 	ends    time.Time // zero: never; guarded by Client.mu, like renewAt
@@ -173,12 +174,12 @@ func (c *Client) byToken(ctx context.Context) (*login, error) {
 	case a.status != http.StatusOK:
 		return nil, unwanted(op, a)
 	}
-	data, _ := object(a.body, "data")
+	data := a.object("data")
 	life, ok := seconds(data, "ttl")
 	if !ok {
 		return nil, fault.New(op, fault.VaultUnexpected, "a lookup without a ttl")
 	}
-	l := &login{client: client}
+	l := &login{client: client, token: c.token}
 	l.renewable, _ = member[bool](data, "renewable")
 	l.live(since, life)
 	return l, nil
@@ -212,7 +213,7 @@ func (c *Client) byAppRole(ctx context.Context) (*login, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &login{client: client, ours: true, renewable: t.renewable}
+	l := &login{client: client, token: t.value, ours: true, renewable: t.renewable}
 	l.live(since, t.life)
 	return l, nil
 }
@@ -226,7 +227,7 @@ type issue struct {
 }
 
 func issued(a answer) (t issue, ok bool) {
-	auth, _ := object(a.body, "auth")
+	auth := a.object("auth")
 	value, _ := member[string](auth, "client_token")
 	t.value = secret.New(value)
 	t.accessor, _ = member[string](auth, "accessor")

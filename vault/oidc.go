@@ -36,8 +36,7 @@ func issueOIDC(ctx context.Context, l *login, mount, role string) (secret.Text, 
 	case a.status != http.StatusOK:
 		return secret.Text{}, unwanted(op, a)
 	}
-	data, _ := object(a.body, "data")
-	token, ok := member[string](data, "token")
+	token, ok := member[string](a.object("data"), "token")
 	if !ok || token == "" {
 		return secret.Text{}, fault.New(op, fault.VaultUnexpected, "an answer without a token")
 	}

@@ -54,7 +54,7 @@ func (s scheme) sign(ctx context.Context, l *login, key secret.TransitRef, input
 	case a.status != http.StatusOK:
 		return nil, unwanted(op, a)
 	}
-	signature, ok := signatureIn(a.body)
+	signature, ok := signatureIn(a)
 	switch {
 	case !ok:
 		return nil, fault.New(op, fault.VaultUnexpected, "an answer without a signature")
@@ -79,9 +79,8 @@ func (s scheme) order(input []byte) map[string]string {
 // vault:v<version of the key>:<signature>
 var signed = regexp.MustCompile(`^vault:v[1-9][0-9]{0,9}:([A-Za-z0-9_-]+)$`)
 
-func signatureIn(body []byte) ([]byte, bool) {
-	data, _ := object(body, "data")
-	text, _ := member[string](data, "signature")
+func signatureIn(a answer) ([]byte, bool) {
+	text, _ := member[string](a.object("data"), "signature")
 	m := signed.FindStringSubmatch(text)
 	if m == nil {
 		return nil, false

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 
 	"onbehalf.internal/broker/fault"
@@ -49,16 +48,15 @@ func (c *Client) readVersioned(ctx context.Context, l *login, ref secret.Ref) (V
 	case a.status != http.StatusOK:
 		return Version{}, unwanted(op, a)
 	}
-	value, ok := field(a.body, 2, ref.Field())
+	value, ok := field(a, 2, ref.Field())
 	if !ok {
 		return Version{}, missing(ref)
 	}
-	metadata, _ := object(a.body, "data", "metadata")
-	number, ok := member[int64](metadata, "version")
+	number, ok := member[int64](a.object("data", "metadata"), "version")
 	if !ok || number <= 0 {
 		return Version{}, fault.New(op, fault.VaultUnexpected, "a secret without the number of its version")
 	}
-	claim, _ := field(a.body, 2, claimOf(ref))
+	claim, _ := field(a, 2, claimOf(ref))
 	return Version{secret.New(value), int(number), claim}, nil
 }
 
@@ -93,8 +91,7 @@ func (c *Client) writeCAS(ctx context.Context, l *login, ref secret.Ref, next Ve
 	case a.status != http.StatusOK:
 		return Version{}, unwanted(op, a)
 	}
-	data, _ := object(a.body, "data")
-	if number, ok := member[int64](data, "version"); !ok || int(number) != next.Number+1 {
+	if number, ok := member[int64](a.object("data"), "version"); !ok || int(number) != next.Number+1 {
 		return Version{}, fault.New(op, fault.VaultUnexpected, "a write that is not the next version")
 	}
 	next.Number++
@@ -147,15 +144,10 @@ func (c *Client) patch(ctx context.Context, l *login, path string, body []byte) 
 	}
 	req.GetBody = nil // without it no transport can send it twice
 	req.Header.Set("X-Vault-Request", "true")
-	req.Header.Set("X-Vault-Token", l.client.Token())
+	req.Header.Set("X-Vault-Token", l.token.Reveal())
 	req.Header.Set("Content-Type", "application/merge-patch+json")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return answer{}, err
-	}
-	defer resp.Body.Close()
-	read, err := io.ReadAll(resp.Body)
-	return answer{resp.StatusCode, read}, err
+	_, a, err := c.answers.exchange(req)
+	return a, err
 }
 
 // asLogin runs call with the login, and once more with the next one if Vault
