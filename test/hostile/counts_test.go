@@ -1,12 +1,37 @@
 package hostile_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"runtime"
 	"runtime/metrics"
+	"sync"
 	"testing"
 	"time"
 )
+
+// A network is where the client dials. It keeps every connection, so that one
+// which is forgotten stays open: else the collector would close it.
+type network struct {
+	mu    sync.Mutex
+	conns []net.Conn
+	addrs map[string]bool
+}
+
+func (n *network) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.addrs == nil {
+		n.addrs = map[string]bool{}
+	}
+	n.addrs[addr] = true
+	if err == nil {
+		n.conns = append(n.conns, conn)
+	}
+	return conn, err
+}
 
 // counts are what must not grow.
 type counts struct{ goroutines, descriptors int }

@@ -30,6 +30,7 @@ const token = "canary-9Kd4wQxTz7LmB2vR"
 // goroutines, descriptors and memory are what they were, or bounded.
 func TestHostileServer(t *testing.T) {
 	s := start(t)
+	out := &network{}
 	table := rows(t)
 	before := countAll(t)
 	memory := watchMemory()
@@ -38,7 +39,7 @@ func TestHostileServer(t *testing.T) {
 			for _, r := range table {
 				t.Run(r.name(), func(t *testing.T) {
 					t.Parallel()
-					meet(t, c, s, r)
+					meet(t, c, s, out, r)
 				})
 			}
 		})
@@ -48,11 +49,29 @@ func TestHostileServer(t *testing.T) {
 	} else {
 		t.Logf("%d rows of %d behaviours, %.1f MiB over idle at the peak", len(table), len(server.All()), float64(peak)/(1<<20))
 	}
+	leftovers(t, s, out)
+	if after, ok := before.settled(t); !ok {
+		t.Errorf("%+v at the end, want no more than %+v", after, before)
+	}
+}
+
+// leftovers are about whom the client spoke to, and whether it has hung up.
+func leftovers(t *testing.T, s *server.Server, out *network) {
+	t.Helper()
 	for _, who := range s.Strayed() {
 		t.Errorf("the other host heard from the client: %s", who)
 	}
-	if after, ok := before.settled(t); !ok {
-		t.Errorf("%+v at the end, want no more than %+v", after, before)
+	within(10*time.Second, func() bool { return len(s.Open()) == 0 })
+	for _, run := range s.Open() {
+		t.Errorf("%s: a connection is still open", run)
+	}
+	if len(out.conns) == 0 {
+		t.Error("nobody dialled: nothing was watched")
+	}
+	for addr := range out.addrs {
+		if "http://"+addr != s.URL {
+			t.Errorf("the client dialled %s", addr)
+		}
 	}
 }
 
@@ -77,16 +96,15 @@ type observation struct {
 
 	seen []server.Request
 	ran  int
-	open int
 }
 
 // meet plays a row and reports what is wrong about it. A deadline that is meant
 // for one leg may pass before that leg where the machine is busy: then the row
 // has tested something else, and it is played again with twice the time.
-func meet(t *testing.T, c *canary.Cage, s *server.Server, r row) {
+func meet(t *testing.T, c *canary.Cage, s *server.Server, out *network, r row) {
 	t.Helper()
 	for n := 0; ; n++ {
-		got := r.play(t, c, s, fmt.Sprintf("%s-%s-%d", r.pin, r.idle, n))
+		got := r.play(t, c, s, out, fmt.Sprintf("%s-%s-%d", r.pin, r.idle, n))
 		if r.reached(got) || r.budget() > 3*time.Second {
 			for _, wrong := range r.complaints(got) {
 				t.Error(wrong)
@@ -97,9 +115,9 @@ func meet(t *testing.T, c *canary.Cage, s *server.Server, r row) {
 	}
 }
 
-func (r row) play(t *testing.T, c *canary.Cage, s *server.Server, name string) (got observation) {
+func (r row) play(t *testing.T, c *canary.Cage, s *server.Server, out *network, name string) (got observation) {
 	run := s.Run(r.Name, name)
-	talk := mcpclient.New(mcpclient.Config{}).Open(declare(t, s.Endpoint(r.Name, name), r.pin))
+	talk := mcpclient.New(mcpclient.Config{Dial: out.dial}).Open(declare(t, s.Endpoint(r.Name, name), r.pin))
 	ctx, cancel := context.WithTimeout(t.Context(), r.budget())
 	defer cancel()
 
@@ -120,8 +138,7 @@ func (r row) play(t *testing.T, c *canary.Cage, s *server.Server, name string) (
 	if form, found := canary.Find(got.result, token); found {
 		t.Errorf("the token is in the result, %s", form)
 	}
-	within(5*time.Second, func() bool { return run.Open() == 0 })
-	got.seen, got.ran, got.open = run.Requests(), run.Ran(), run.Open()
+	got.seen, got.ran = run.Requests(), run.Ran()
 	return got
 }
 

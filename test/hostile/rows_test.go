@@ -111,7 +111,7 @@ var oddities = map[string]odd{
 	"list-second-page-fails":     {path: "list list"},
 	"list-second-page-redirects": {path: "list list"},
 	"list-second-page-hangs":     {path: "list list"},
-	"list-pages-slowly":          {path: "list…"},
+	"list-pages-ever-slower":     {path: "list list list"},
 }
 
 // again are behaviours that are met a second time, with an idle window: silence
@@ -238,7 +238,7 @@ func (r row) reached(got observation) bool {
 		return true
 	}
 	if r.path != "" {
-		return r.onPath(pathOf(got.seen))
+		return pathOf(got.seen) == r.wantPath()
 	}
 	leg := r.Leg
 	if leg == "notifications/cancelled" {

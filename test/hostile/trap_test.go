@@ -71,7 +71,6 @@ func TestComplaints(t *testing.T) {
 		"no result":         {answered, func(o *observation) { o.result = nil }, "result"},
 		"a result":          {refused, func(o *observation) { o.result = []byte("{}") }, "result"},
 		"too late":          {givenUp, func(o *observation) { o.took = 4 * time.Second }, "took"},
-		"still open":        {answered, func(o *observation) { o.open = 1 }, "open"},
 		"ran twice":         {answered, func(o *observation) { o.ran = 2 }, "ran 2 times"},
 		"ran though not":    {refused, func(o *observation) { o.ran = 1 }, "did not run, and it did"},
 		"not ran though so": {answered, func(o *observation) { o.ran = 0 }, "ran, and it did not"},

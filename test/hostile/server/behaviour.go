@@ -22,6 +22,7 @@ package server
 import (
 	"maps"
 	"slices"
+	"strings"
 )
 
 // An Era is which protocol a behaviour is played in.
@@ -132,11 +133,6 @@ const (
 func All() []Behaviour {
 	all := slices.Concat(allowed, statuses, refusals, wires, streams, envelopes, results, asides,
 		discoveries, handshakes, sessions, lists, farewells)
-	slices.SortFunc(all, func(a, b Behaviour) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b Behaviour) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }

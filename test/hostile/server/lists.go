@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // page is one page of tools, with whatever stands behind them.
@@ -57,7 +58,7 @@ var lists = []Behaviour{
 	at(list, Both, "list-second-page-fails", notSent+"server error", "Answers the second page with an error.", page(tool, next(`"x"`)), errorInBody(`{"code":-32602,"message":"`+Foreign+`"}`)),
 	at(list, Both, "list-second-page-redirects", notSent+"redirected", "Redirects the second page to another host.", page(tool, next(`"x"`)), say(307, "", "", "Location", "$ELSEWHERE")),
 	at(list, Both, "list-second-page-hangs", notSent+"wall clock", "Does not answer the second page.", page(tool, next(`"x"`)), silent),
-	at(list, Both, "list-pages-slowly", notSent+"wall clock", "Answers every page, without an end, a moment later.", after(3*pace, page("", next(`"c$NUMBER"`)))),
+	at(list, Both, "list-pages-ever-slower", notSent+"wall clock", "Takes longer for each page than for the one before.", after(pace, page("", next(`"a"`))), after(2*pace, page("", next(`"b"`))), after(time.Minute, page("", ""))),
 	at(list, Both, "list-401", notSent+"unauthorized", "Says 401.", say(401, "", "", "WWW-Authenticate", `Bearer realm="x"`+metadata)),
 	at(list, Both, "list-500", notSent+"intermediary", "Says 500.", say(500, "", "")),
 }

@@ -33,7 +33,6 @@ type Run struct {
 	mu       sync.Mutex
 	requests []Request
 	played   map[string]int // leg → steps
-	conns    map[*tracked]bool
 }
 
 // Requests returns what came, in the order of arrival.
@@ -47,18 +46,6 @@ func (r *Run) Requests() []Request {
 func (r *Run) Ran() (n int) {
 	for _, q := range r.Requests() {
 		if q.Ran {
-			n++
-		}
-	}
-	return n
-}
-
-// Open is how many connections that carried a request of this run are open.
-func (r *Run) Open() (n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		if c.isOpen() {
 			n++
 		}
 	}
@@ -92,7 +79,7 @@ func (r *Run) note(q *http.Request, m message, last string) *exchange {
 		}
 	}
 	r.requests = append(r.requests, seen)
-	r.conns[q.Context().Value(connKey{}).(*tracked)] = true
+	q.Context().Value(connKey{}).(*tracked).carries(r.behaviour.Name + "/" + r.name)
 	if m.Method == "" && q.Method == http.MethodPost {
 		select {
 		case r.answers <- struct{}{}:
@@ -155,6 +142,7 @@ func (l listener) Accept() (net.Conn, error) {
 type tracked struct {
 	net.Conn
 	server *Server
+	run    string // that it carried a request of; guarded by server.mu
 }
 
 func (c *tracked) Close() error {
@@ -164,10 +152,10 @@ func (c *tracked) Close() error {
 	return c.Conn.Close()
 }
 
-func (c *tracked) isOpen() bool {
+func (c *tracked) carries(run string) {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	return c.server.conns[c]
+	c.run = run
 }
 
 type connKey struct{}

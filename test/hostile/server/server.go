@@ -80,7 +80,7 @@ func (s *Server) Run(behaviour, name string) *Run {
 	defer s.mu.Unlock()
 	key := behaviour + "/" + name
 	if s.runs[key] == nil {
-		s.runs[key] = &Run{behaviour: b, name: name, played: map[string]int{}, conns: map[*tracked]bool{}, answers: make(chan struct{}, 1024)}
+		s.runs[key] = &Run{behaviour: b, name: name, played: map[string]int{}, answers: make(chan struct{}, 1024)}
 	}
 	return s.runs[key]
 }
@@ -90,6 +90,16 @@ func (s *Server) Strayed() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.strayed...)
+}
+
+// Open returns, for every connection that is open, the run that it is of.
+func (s *Server) Open() (runs []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		runs = append(runs, c.run)
+	}
+	return runs
 }
 
 // ServeHTTP takes /, /b/<behaviour>/mcp, /b/<behaviour>/<run>/mcp and
