@@ -3,13 +3,14 @@
 
 GO ?= go
 
-.PHONY: demo test unit real conformance lint vuln newest counterparts vault fuzz soak bench
+.PHONY: demo test unit real conformance interop lint vuln newest counterparts vault fuzz soak bench
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
 unit:       ; $(GO) vet ./... && $(GO) test -race ./...
 real: counterparts ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
 conformance: ; sh test/conformance/run.sh
+interop:    ; sh test/interop/run.sh
 lint:       ; sh test/lint.sh
 vuln:       ; sh test/vuln.sh
 newest:     ; sh test/newest.sh

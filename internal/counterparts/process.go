@@ -2,6 +2,7 @@ package counterparts
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -31,6 +32,8 @@ type program struct {
 	args  []string // seen by everyone on the machine: no secret
 	env   []string // besides HOME and PATH
 	ready string   // a URL that is answered with a status below 500 once it serves
+
+	patience time.Duration // from start to the first good answer; 0: as the constant says
 }
 
 // start runs what on returns for an empty folder and a free port, until the
@@ -80,7 +83,7 @@ func (p program) start(t testing.TB, home string) error {
 			t.Logf("%s said:\n%s", filepath.Base(p.path), tail(name))
 		}
 	})
-	return await(p.ready, exited)
+	return await(p.ready, cmp.Or(p.patience, patience), exited)
 }
 
 // launch starts cmd from a thread that lives as long as the child: the kernel
@@ -101,17 +104,17 @@ func launch(cmd *exec.Cmd) (exited chan struct{}, err error) {
 }
 
 // await asks url until it is answered with a status below 500.
-func await(url string, exited chan struct{}) error {
+func await(url string, limit time.Duration, exited chan struct{}) error {
 	client := http.Client{Timeout: time.Second}
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
-	late := time.After(patience)
+	late := time.After(limit)
 	for {
 		select {
 		case <-exited:
 			return errEnded
 		case <-late:
-			return fmt.Errorf("no good answer from %s within %s", url, patience)
+			return fmt.Errorf("no good answer from %s within %s", url, limit)
 		case <-poll.C:
 		}
 		resp, err := client.Get(url)
