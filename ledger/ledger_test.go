@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -294,6 +295,29 @@ func (r *rig) step(n, attempt int, out fault.Outcome) error {
 		return r.Sending(r.t.Context(), another(n).ID, attempt, audit.Record{})
 	}
 	return r.Finish(r.t.Context(), another(n).ID, attempt, out, nil, nil, "", audit.Record{})
+}
+
+// TestDroppedWaits: nobody waits for this record, so it makes no commit of its own
+// where another comes.
+func TestDroppedWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		defer r.store.Close()
+		op := r.begin(another(1))
+		start := time.Now()
+		dropped := make(chan error)
+		go func() {
+			dropped <- r.Dropped(t.Context(), op.ID, 1, ledger.HoldDropped, legs, audit.Record{})
+		}()
+		synctest.Wait()
+		if got := r.get(op).Hold; got == ledger.HoldDropped {
+			t.Error("it has made a commit of its own")
+		}
+		r.begin(another(2))
+		if err := <-dropped; err != nil || time.Since(start) != 0 || r.get(op).Hold != ledger.HoldDropped {
+			t.Errorf("Dropped = %v after %v, with hold %q", err, time.Since(start), r.get(op).Hold)
+		}
+	})
 }
 
 func TestNextAttempt(t *testing.T) {
