@@ -230,8 +230,8 @@ func move(tx *store.Tx, update string, args ...any) error {
 
 // Dropped says what became of the attempt's hold, in whatever state it is, and
 // replaces its legs by the complete ones. Updated stays: it says when the
-// operation ended. If a later attempt has begun, only
-// the record is written.
+// operation ended. If a later attempt has begun, only the record is written. It
+// joins the next commit, see [store.Store.CommitLater].
 func (l *Ledger) Dropped(ctx context.Context, id string, attempt int, hold string, legs []audit.Leg, rec audit.Record) error {
 	rec.Hold = hold
 	err := l.store.CommitLater(ctx, func(tx *store.Tx) error {
