@@ -112,28 +112,8 @@ func (h Host) handshakeFailed(ctx context.Context, err error) error {
 	return fault.New(op, fault.TLSFailed, fmt.Sprintf(detail, h.URL.Host))
 }
 
-// over returns why ctx is over, or nil. A network call with ctx's deadline can
-// return a moment before ctx itself notices.
-func over(ctx context.Context) error {
-	if d, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(d) {
-		return context.DeadlineExceeded
-	}
-	return ctx.Err()
-}
-
 // unsent names the end of ctx where no byte has left, or None.
-func unsent(ctx context.Context) fault.Reason { return ended(ctx, fault.BudgetSpent) }
+func unsent(ctx context.Context) fault.Reason { return fault.Ended(ctx, fault.BudgetSpent) }
 
 // sent names the end of ctx where bytes have left, or None.
-func sent(ctx context.Context) fault.Reason { return ended(ctx, fault.WallClock) }
-
-func ended(ctx context.Context, late fault.Reason) fault.Reason {
-	switch over(ctx) {
-	case nil:
-		return fault.None
-	case context.Canceled:
-		return fault.CallerCancelled
-	default:
-		return late
-	}
-}
+func sent(ctx context.Context) fault.Reason { return fault.Ended(ctx, fault.WallClock) }

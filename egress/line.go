@@ -153,7 +153,7 @@ func (l *Line) write(ctx context.Context, c *wire, req *http.Request) Sent {
 	if err != nil {
 		// A peer that has read enough may have answered (413) before it closed.
 		c.conn.SetReadDeadline(time.Now().Add(lastWords))
-		if over(ctx) != nil {
+		if sent(ctx) != fault.None {
 			c.expire()
 			c.discard()
 		}

@@ -171,14 +171,11 @@ func unanswered(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	deadline, limited := ctx.Deadline()
-	switch {
+	switch ended := fault.Ended(ctx, fault.WallClock); {
 	case fault.ReasonOf(err) == fault.HostRefused:
 		return refuse(fault.HostRefused, "the endpoint's address is not one we may dial")
-	case ctx.Err() == context.Canceled:
-		return refuse(fault.CallerCancelled, "")
-	case ctx.Err() != nil, limited && !time.Now().Before(deadline): // a dial may notice before the context does
-		return refuse(fault.WallClock, "the provider did not answer before the deadline")
+	case ended != fault.None:
+		return refuse(ended, "the provider had not answered by then")
 	default:
 		return refuse(fault.ProviderUnreachable, "no whole answer came from the provider")
 	}

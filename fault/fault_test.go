@@ -1,6 +1,7 @@
 package fault_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"onbehalf.internal/broker/fault"
 )
@@ -111,6 +113,37 @@ func TestOutcomesSayWhoSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// TestEnded: why a context is over, also in the moment in which it has not
+// noticed yet.
+func TestEnded(t *testing.T) {
+	now := time.Now()
+	live, cancel := context.WithDeadline(context.Background(), now.Add(time.Hour))
+	defer cancel()
+	given, cancel := context.WithCancel(live)
+	cancel()
+	late, cancel := context.WithDeadline(context.Background(), now)
+	defer cancel()
+	for _, tc := range []struct {
+		ctx  context.Context
+		want fault.Reason
+	}{
+		{context.Background(), fault.None},
+		{live, fault.None},
+		{given, fault.CallerCancelled},
+		{late, fault.BudgetSpent},
+		{unaware{late}, fault.BudgetSpent},
+	} {
+		if got := fault.Ended(tc.ctx, fault.BudgetSpent); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.ctx, got, tc.want)
+		}
+	}
+}
+
+// unaware is a context whose timer has not fired yet.
+type unaware struct{ context.Context }
+
+func (unaware) Err() error { return nil }
 
 // TestOutcomesAreDocumented: docs/outcomes.md has every reason with its kind,
 // and nothing that is not in the list.

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"onbehalf.internal/broker/cache"
@@ -103,11 +102,8 @@ func (s *Session) checkedLeg(ctx context.Context, name string, run func(context.
 // still allows the same thing.
 func (m *Manager) stands(ctx context.Context, d policy.Decision) error {
 	const op = "session.stands"
-	switch err := ctx.Err(); {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fault.New(op, fault.BudgetSpent, "")
-	case err != nil:
-		return fault.New(op, fault.CallerCancelled, "")
+	if reason := fault.Ended(ctx, fault.BudgetSpent); reason != fault.None {
+		return fault.New(op, reason, "")
 	}
 	return m.Policy.Current().Stands(d, m.Now())
 }

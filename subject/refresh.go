@@ -73,10 +73,7 @@ func (t *turn) abandoned(v vault.Version, now time.Time) bool {
 
 // unsent says why a token was not sent.
 func unsent(ctx context.Context) error {
-	if ctx.Err() == context.Canceled {
-		return fault.New("subject.Refresh", fault.CallerCancelled, "")
-	}
-	return fault.New("subject.Refresh", fault.BudgetSpent, "other refreshes of the same credential came first")
+	return fault.New("subject.Refresh", fault.Ended(ctx, fault.BudgetSpent), "other refreshes of the same credential came first")
 }
 
 // refreshed returns an access token for the refresh token at ref.
@@ -112,11 +109,7 @@ func (r *Resolver) refreshed(ctx context.Context, p *policy.Profile, ref secret.
 
 // goesOn is what an operation is told that ends before its refresh.
 func goesOn(ctx context.Context) error {
-	reason := fault.WallClock
-	if ctx.Err() == context.Canceled {
-		reason = fault.CallerCancelled
-	}
-	return fault.New("subject.Refresh", reason, "the refresh had begun; it goes on, and what it brings is stored")
+	return fault.New("subject.Refresh", fault.Ended(ctx, fault.WallClock), "the refresh had begun; it goes on, and what it brings is stored")
 }
 
 // claim moves the secret one version on, with our claim in it, and returns it as it
