@@ -10,7 +10,7 @@ test:       ; sh test/run.sh
 unit:       ; $(GO) vet ./... && $(GO) test -race ./...
 real: counterparts ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
 conformance: ; sh test/conformance/run.sh
-interop:    ; sh test/interop/run.sh
+interop:    ; sh test/providers/interop.sh
 lint:       ; sh test/lint.sh
 vuln:       ; sh test/vuln.sh
 newest:     ; sh test/newest.sh

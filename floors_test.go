@@ -22,6 +22,7 @@ var floors = [][]string{
 	{"strictjson", "cache"},                      //
 	{"identity", "audit"},                        //
 	{"policy", "egress", "store"},                // 1: what may be; how bytes leave; where rows live
+	{"policy/policytest"},                        //
 	{"exchange", "mcpclient", "vault", "ledger"}, // 2: the three ways out; what happened
 	{"vault/vaulttest"},                          //
 	{"subject"},                                  // 3
@@ -108,7 +109,7 @@ func TestProductHasNoCounterparts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dep := range strings.Fields(string(out)) {
-		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/secret/canary", "net/http/pprof",
+		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/policytest", "/vaulttest", "/secret/canary", "net/http/pprof",
 			"github.com/zitadel/", "github.com/modelcontextprotocol/"} {
 			if strings.Contains(dep, refused) || dep == refused {
 				t.Errorf("cmd/broker depends on %s", dep)

@@ -4,11 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +15,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devidp"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
 )
@@ -66,23 +63,12 @@ servers:
 // authentication, and the one for an import.
 func decide(t *testing.T, issuer, client, auth string) (call, discovery policy.Decision) {
 	t.Helper()
-	const bearer = "a-bearer-of-the-test"
-	digest := sha256.Sum256([]byte(bearer))
-	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "ISSUER", issuer, "CLIENT", client, "AUTH", auth).Replace(config)
-	path := filepath.Join(t.TempDir(), "profiles.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s, err := policy.Load(path)
+	s, err := policytest.Load(t.TempDir(), strings.NewReplacer("ISSUER", issuer, "CLIENT", client, "AUTH", auth).Replace(config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := http.Header{"Authorization": {"Bearer " + bearer}, "Broker-Actor": {"user:7"}}
-	q := policy.Question{Server: "records", Tool: "search"}
-	if q.Caller, err = s.Directory.Caller(h); err != nil {
-		t.Fatal(err)
-	}
-	if q.Actor, err = s.Directory.Actor(q.Caller, h); err != nil {
+	q, err := policytest.Ask(s, "user:7", "records", "search")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if call, err = s.Decide(q, time.Now()); err != nil {

@@ -2,11 +2,6 @@ package session_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +12,7 @@ import (
 	"onbehalf.internal/broker/internal/devidp"
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/session"
@@ -24,7 +20,6 @@ import (
 )
 
 const (
-	bearer       = "bearer-of-the-gateway-long-enough"
 	clientSecret = "client-secret-4711-of-the-broker"
 	static       = "static-credential-of-the-old-server"
 	discovery    = "discovery-credential-of-records"
@@ -36,7 +31,7 @@ type rig struct {
 	t        *testing.T
 	vault    *devvault.Server
 	provider *devidp.Provider
-	path     string
+	dir      string
 	now      time.Time // what the Manager takes for now
 	subject  string
 	epoch    string              // of the session under test
@@ -48,7 +43,7 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{t: t, vault: devvault.New(devvault.Options{}), path: filepath.Join(t.TempDir(), "profiles.yaml"), now: time.Now(),
+	r := &rig{t: t, vault: devvault.New(devvault.Options{}), dir: t.TempDir(), now: time.Now(),
 		client: `client: {id: broker, auth: basic, key: "vault:kv/broker/client#v"}`, response: "response: {token_format: jwt}"}
 	var err error
 	r.provider, err = devidp.Start(devidp.Config{TTL: time.Minute, Clients: []devidp.Client{
@@ -81,9 +76,8 @@ func (r *rig) must(err error) {
 // load writes and loads the configuration with the grant enabled or not.
 func (r *rig) load(enabled string) *policy.Snapshot {
 	r.t.Helper()
-	digest := sha256.Sum256([]byte(bearer))
 	here := strings.NewReplacer("PROVIDER", r.provider.Issuer())
-	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "PROVIDER", r.provider.Issuer(), "ENABLED", enabled, "CLIENT", r.client, "RESPONSE", here.Replace(r.response), "MORE", here.Replace(r.more)).Replace(`version: 1
+	text := strings.NewReplacer("PROVIDER", r.provider.Issuer(), "ENABLED", enabled, "CLIENT", r.client, "RESPONSE", here.Replace(r.response), "MORE", here.Replace(r.more)).Replace(`version: 1
 listen: {api: "127.0.0.1:0"}
 vault: {address: "http://127.0.0.1:1", auth: {method: token}, hold: {role: broker-op}}
 store: {path: unused.db}
@@ -126,8 +120,7 @@ servers:
 	if r.edit != nil {
 		text = r.edit(text)
 	}
-	r.must(os.WriteFile(r.path, []byte(text), 0o600))
-	s, err := policy.Load(r.path)
+	s, err := policytest.Load(r.dir, text)
 	r.must(err)
 	return s
 }
@@ -137,16 +130,13 @@ servers:
 func (r *rig) decide(server string, probe bool) policy.Decision {
 	r.t.Helper()
 	s := r.Policy.Current()
-	h := http.Header{"Authorization": {"Bearer " + bearer}, "Broker-Actor": {"user:7"}}
-	caller, err := s.Directory.Caller(h)
-	r.must(err)
-	actor, err := s.Directory.Actor(caller, h)
+	q, err := policytest.Ask(s, "user:7", server, "search")
 	r.must(err)
 	var d policy.Decision
 	if probe {
-		d, err = s.DecideDiscovery(caller, server, r.now)
+		d, err = s.DecideDiscovery(q.Caller, server, r.now)
 	} else {
-		d, err = s.Decide(policy.Question{Caller: caller, Actor: actor, Server: server, Tool: "search"}, r.now)
+		d, err = s.Decide(q, r.now)
 	}
 	r.must(err)
 	return d
@@ -281,7 +271,7 @@ func TestClientKeyIsReadOnce(t *testing.T) {
 func TestNoSecret(t *testing.T) {
 	canary.Run(t, func(c *canary.Cage) {
 		r := newRig(t)
-		c.Plant(clientSecret, static, discovery, r.subject, bearer)
+		c.Plant(clientSecret, static, discovery, r.subject, policytest.Bearer)
 		ctx, s := r.open(r.decide("records", false))
 		cred, err := s.Token(ctx, "tools/call")
 		c.Value("credential", cred)

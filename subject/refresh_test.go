@@ -12,6 +12,7 @@ import (
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/subject"
@@ -384,7 +385,7 @@ func TestNoSecret(t *testing.T) {
 	canary.Run(t, func(c *canary.Cage) {
 		bubble(t, func(t *testing.T, r *rig) {
 			s := r.broker()
-			c.Plant(clientSecret, bearer)
+			c.Plant(clientSecret, policytest.Bearer)
 			echo := r.provider.token() + clientSecret
 			for name, brk := range map[string]func(){
 				"500":    func() { r.vault.Fail("", "kv/", 1, devvault.Failure{}) },

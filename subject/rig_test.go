@@ -3,9 +3,7 @@ package subject_test
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -26,13 +24,13 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/subject"
 	"onbehalf.internal/broker/vault"
 )
 
 const (
-	bearer       = "bearer-of-the-gateway-long-enough"
 	clientSecret = "client-secret-4711-of-the-broker"
 	refreshPath  = "broker/refresh/7"
 )
@@ -139,8 +137,8 @@ func (r *rig) settled() {
 
 func (r *rig) load() {
 	r.t.Helper()
-	digest := sha256.Sum256([]byte(bearer))
-	text := strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "FILE", r.file).Replace(`version: 1
+	var err error
+	r.snapshot, err = policytest.Load(filepath.Dir(r.file), strings.ReplaceAll(`version: 1
 listen: {api: "127.0.0.1:0"}
 vault: {address: "http://127.0.0.1:1", auth: {method: token}, hold: {role: broker-op}}
 store: {path: unused.db}
@@ -168,22 +166,13 @@ servers:
     requires_approval: false
     auth: {mode: delegated, profile: company, audience: mcp, scopes: [read]}
     tools: {search: {enabled: true}}
-`)
-	path := filepath.Join(filepath.Dir(r.file), "profiles.yaml")
-	r.must(os.WriteFile(path, []byte(text), 0o600))
-	var err error
-	r.snapshot, err = policy.Load(path)
+`, "FILE", r.file))
 	r.must(err)
 }
 
 func (r *rig) decide(actor string) policy.Decision {
 	r.t.Helper()
-	h := http.Header{"Authorization": {"Bearer " + bearer}, "Broker-Actor": {actor}}
-	caller, err := r.snapshot.Directory.Caller(h)
-	r.must(err)
-	who, err := r.snapshot.Directory.Actor(caller, h)
-	r.must(err)
-	d, err := r.snapshot.Decide(policy.Question{Caller: caller, Actor: who, Server: "records", Tool: "search"}, time.Now())
+	d, err := policytest.Decide(r.snapshot, actor, "records", "search")
 	r.must(err)
 	return d
 }

@@ -10,40 +10,15 @@ import (
 	"onbehalf.internal/broker/internal/counterparts"
 )
 
-// crossClient asks dex for a token in another client's name; the parameter that
-// RFC 8693 §2.1 has for it, audience, is ignored.
-const crossClient = "audience:server:client_id:"
-
-const (
-	idToken     = "subject_token_type: urn:ietf:params:oauth:token-type:id_token"
-	connector   = "extra_params: {connector_id: corp}"
-	bothClients = "expect_audience: [broker, mcp-records]"
-)
-
-// dexProfile is how dex has to be written to get a token for mcp-records.
-func dexProfile(t testing.TB, d *counterparts.DexPair) profile {
-	return profile{
-		endpoint: d.TokenEndpoint, client: d.ClientID, auth: "basic", secret: d.ClientSecret,
-		audience:   "mcp-records",
-		scopes:     []string{"openid", crossClient + "mcp-records"},
-		response:   dexResponse(d, bothClients),
-		parameters: connector + "\n" + idToken,
-		subject:    d.Subject(t),
-	}
-}
-
-func dexResponse(d *counterparts.DexPair, more string) string {
-	return `token_format: jwt, expect_issuer: "` + d.Issuer + `", ` + more
-}
-
 func TestDex(t *testing.T) {
 	d := counterparts.Dex(t)
 	good := dexProfile(t, d)
 	begun := time.Now()
-	issued, err := good.exchange(t)
-	if err != nil {
-		t.Fatal(err)
+	first := good.exchange(t)
+	if first.err != nil {
+		t.Fatal(first.err)
 	}
+	issued := first.issued
 	if issued.Subject == "" || issued.Expires.After(begun.Add(2*time.Minute+time.Second)) {
 		t.Errorf("issued %+v", issued)
 	}
@@ -67,22 +42,22 @@ func TestDex(t *testing.T) {
 		{"a client that is unknown", func(p *profile) { p.scopes[1] = crossClient + "mcp-absent" }, fault.ProviderError},
 
 		// 400 invalid_request, which RFC 8693 §2.2.2 has for the subject.
-		{"no connector", func(p *profile) { p.parameters = idToken }, fault.SubjectRejected},
+		{"no connector", func(p *profile) { p.parameters = []string{idToken} }, fault.SubjectRejected},
 		{"an unknown connector", func(p *profile) {
-			p.parameters = "extra_params: {connector_id: absent}\n" + idToken
+			p.parameters = []string{"extra_params: {connector_id: absent}", idToken}
 		}, fault.SubjectRejected},
 		// 401 access_denied, whatever is wrong with it.
 		{"garbage", func(p *profile) { p.subject = "subject-Zb41qXw8LmTr.0vN.planted" }, fault.SubjectRejected},
 		{"a signature that is cut", func(p *profile) { p.subject = p.subject[:len(p.subject)-8] }, fault.SubjectRejected},
 		{"a token of dex's own", func(p *profile) { p.subject = issued.Token.Reveal() }, fault.SubjectRejected},
-		{"an ID token as an access token", func(p *profile) { p.parameters = connector }, fault.SubjectRejected},
+		{"an ID token as an access token", func(p *profile) { p.parameters = []string{connector} }, fault.SubjectRejected},
 		// 400 request_not_supported.
 		{"an ID token as a JWT", func(p *profile) {
-			p.parameters = connector + "\nsubject_token_type: urn:ietf:params:oauth:token-type:jwt"
+			p.parameters = []string{connector, "subject_token_type: urn:ietf:params:oauth:token-type:jwt"}
 		}, fault.ProviderConfig},
 
 		// 401 invalid_client.
-		{"another secret", func(p *profile) { p.secret = "b/r o+k%er-planted" }, fault.ProviderConfig},
+		{"another secret", func(p *profile) { p.key = "b/r o+k%er-planted" }, fault.ProviderConfig},
 		{"an unknown client of ours", func(p *profile) { p.client = "absent" }, fault.ProviderConfig},
 
 		// No answer repeats the scopes, and no token has an act.
@@ -108,13 +83,13 @@ func expire(t *testing.T, p profile) {
 	defer poll.Stop()
 	late := time.After(counterparts.DexSubjectLife + 5*time.Second)
 	for {
-		_, err := p.exchange(t)
-		switch reason(err) {
+		e := p.exchange(t)
+		switch e.reason {
 		case fault.None:
 		case fault.SubjectRejected:
 			return
 		default:
-			t.Fatal(err)
+			t.Fatal(e.err)
 		}
 		select {
 		case <-poll.C:

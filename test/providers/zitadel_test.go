@@ -9,31 +9,20 @@ import (
 	"onbehalf.internal/broker/internal/counterparts"
 )
 
-const opaque = "token_format: opaque, audience_unverified: true"
-
-func zitadelProfile(t testing.TB, z *counterparts.ZitadelServer) profile {
-	return profile{
-		endpoint: z.TokenEndpoint, client: z.ClientID, auth: "basic", secret: z.ClientSecret,
-		audience: "https://records.example.org/mcp",
-		scopes:   []string{"openid", "profile"},
-		response: opaque,
-		subject:  z.Subject(t),
-	}
-}
-
 func TestZitadel(t *testing.T) {
 	z := counterparts.Zitadel(t)
-	issued, err := zitadelProfile(t, z).exchange(t)
-	if err != nil {
-		t.Fatal(err)
+	first := zitadelProfile(t, z).exchange(t)
+	if first.err != nil {
+		t.Fatal(first.err)
 	}
+	issued := first.issued
 	if issued.Subject != "" {
 		t.Errorf("an opaque token has the subject %q", issued.Subject)
 	}
 	run(t, func(t testing.TB) profile { return zitadelProfile(t, z) }, []row{
 		{"opaque", asItIs, fault.None},
 		{"the scopes are repeated", func(p *profile) { p.response += ", require_scope_echo: true" }, fault.None},
-		{"a resource besides", func(p *profile) { p.parameters = `resource: ["https://records.example.org/mcp"]` }, fault.None},
+		{"a resource besides", func(p *profile) { p.parameters = []string{`resource: ["https://records.example.org/mcp"]`} }, fault.None},
 		{"an audience that nobody knows", func(p *profile) { p.audience = "nobody" }, fault.None}, // 200: it looks at none
 		{"a token that was exchanged before", func(p *profile) { p.subject = issued.Token.Reveal() }, fault.None},
 
@@ -46,7 +35,7 @@ func TestZitadel(t *testing.T) {
 		// 400 invalid_request.
 		{"garbage", func(p *profile) { p.subject = "subject-Zb41qXw8LmTr.0vN-planted" }, fault.SubjectRejected},
 		{"a type that it does not know", func(p *profile) {
-			p.parameters = "subject_token_type: urn:example:token"
+			p.parameters = []string{"subject_token_type: urn:example:token"}
 		}, fault.SubjectRejected},
 		// 500 server_error.
 		{"a user whom nobody may impersonate", func(p *profile) { p.subject = z.PlainSubject(t) }, fault.ProviderError},
@@ -54,7 +43,7 @@ func TestZitadel(t *testing.T) {
 		{"a service's token", func(p *profile) { p.subject = z.ServiceSubject(t) }, fault.ProviderUnreachable},
 
 		// 401 invalid_client. Its metadata offers a secret in the form as well.
-		{"another secret", func(p *profile) { p.secret = "secret-planted-another" }, fault.ProviderConfig},
+		{"another secret", func(p *profile) { p.key = "secret-planted-another" }, fault.ProviderConfig},
 		{"an unknown client", func(p *profile) { p.client = "absent" }, fault.ProviderConfig},
 		{"a secret in the form", func(p *profile) { p.auth = "post" }, fault.ProviderConfig},
 	})

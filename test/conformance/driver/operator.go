@@ -2,18 +2,15 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"os"
-	"path/filepath"
+	"strings"
 	"text/template"
-	"time"
 
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 )
 
@@ -59,7 +56,7 @@ store: {path: broker.db}
 callers:
   driver:
     roles: [operate]
-    bearer_sha256: [{{q .Bearer}}]
+    bearer_sha256: ["BEARER"]
     actors: {asserted: ["user:7"]}
     servers: [suite]
 profiles:
@@ -84,9 +81,6 @@ servers:
     auth: {mode: delegated, profile: suite, audience: {{q .Resource}}, scopes: [tools]}
     tools: {test-tool: {enabled: true}}
 `
-
-// bearer is what the driver shows itself as a caller with.
-const bearer = "the-caller-of-the-driver"
 
 // A given is what the suite hands out in its context in place of a registration
 // and of what would lie in Vault.
@@ -115,7 +109,7 @@ func authorize(ctx context.Context, s *policy.Server, profile, asked string) (*p
 	if err != nil {
 		return nil, secret.Text{}, err
 	}
-	d, err := decide(snapshot)
+	d, err := policytest.Decide(snapshot, "user:7", "suite", "test-tool")
 	if err != nil {
 		return nil, secret.Text{}, err
 	}
@@ -125,7 +119,6 @@ func authorize(ctx context.Context, s *policy.Server, profile, asked string) (*p
 
 // load writes the operator's file and reads it as the program does.
 func load(s *policy.Server, profile string, g given, a authority) (*policy.Snapshot, error) {
-	digest := sha256.Sum256([]byte(bearer))
 	t := template.New("").Funcs(template.FuncMap{"q": quote})
 	template.Must(t.Parse(configuration))
 	template.Must(t.New("profile").Parse(profile))
@@ -134,37 +127,19 @@ func load(s *policy.Server, profile string, g given, a authority) (*policy.Snaps
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	f, err := os.Create(filepath.Join(dir, "profiles.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if err := t.Execute(f, map[string]any{
-		"Bearer": hex.EncodeToString(digest[:]), "Server": s, "Resource": s.URL.String(), "Given": g, "Authority": a,
+	var text strings.Builder
+	if err := t.Execute(&text, map[string]any{
+		"Server": s, "Resource": s.URL.String(), "Given": g, "Authority": a,
 	}); err != nil {
 		return nil, err
 	}
-	return policy.Load(f.Name())
+	return policytest.Load(dir, text.String())
 }
 
 // quote is a text in YAML, which takes those of JSON.
 func quote(s string) (string, error) {
 	b, err := json.Marshal(s)
 	return string(b), err
-}
-
-// decide asks the snapshot for what the file allows.
-func decide(s *policy.Snapshot) (policy.Decision, error) {
-	h := http.Header{"Authorization": {"Bearer " + bearer}, "Broker-Actor": {"user:7"}}
-	caller, err := s.Directory.Caller(h)
-	if err != nil {
-		return policy.Decision{}, err
-	}
-	actor, err := s.Directory.Actor(caller, h)
-	if err != nil {
-		return policy.Decision{}, err
-	}
-	return s.Decide(policy.Question{Caller: caller, Actor: actor, Server: "suite", Tool: "test-tool"}, time.Now())
 }
 
 // subject is the actor's credential, whichever the scenario has.

@@ -1,12 +1,10 @@
-//go:build interop
+//go:build real || interop
 
-package interop_test
+package providers_test
 
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,12 +13,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"onbehalf.internal/broker/egress"
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/counterparts"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 )
 
@@ -88,11 +87,47 @@ type profile struct {
 	key, certificate, stored string // what Vault would hold: the client's key and certificate, an actor token
 }
 
+// crossClient asks dex for a token in another client's name; the parameter that
+// RFC 8693 §2.1 has for it, audience, is ignored.
+const crossClient = "audience:server:client_id:"
+
+const (
+	idToken     = "subject_token_type: urn:ietf:params:oauth:token-type:id_token"
+	connector   = "extra_params: {connector_id: corp}"
+	bothClients = "expect_audience: [broker, mcp-records]"
+)
+
+// dexProfile is how dex has to be written to get a token for mcp-records.
+func dexProfile(t testing.TB, d *counterparts.DexPair) profile {
+	return profile{
+		endpoint: d.TokenEndpoint, client: d.ClientID, auth: "basic", key: d.ClientSecret,
+		audience:   "mcp-records",
+		scopes:     []string{"openid", crossClient + "mcp-records"},
+		response:   dexResponse(d, bothClients),
+		parameters: []string{connector, idToken},
+		subject:    d.Subject(t),
+	}
+}
+
+func dexResponse(d *counterparts.DexPair, more string) string {
+	return `token_format: jwt, expect_issuer: "` + d.Issuer + `", ` + more
+}
+
+const opaque = "token_format: opaque, audience_unverified: true"
+
+func zitadelProfile(t testing.TB, z *counterparts.ZitadelServer) profile {
+	return profile{
+		endpoint: z.TokenEndpoint, client: z.ClientID, auth: "basic", key: z.ClientSecret,
+		audience: "https://records.example.org/mcp",
+		scopes:   []string{"openid", "profile"},
+		response: opaque,
+		subject:  z.Subject(t),
+	}
+}
+
 // decide is the decision that the file above makes.
 func (p profile) decide(t *testing.T) policy.Decision {
 	t.Helper()
-	const bearer = "a-bearer-of-the-test"
-	digest := sha256.Sum256([]byte(bearer))
 	dir, parameters, pin := t.TempDir(), p.parameters, ""
 	if p.pin != "" {
 		pin = `subject: "` + p.pin + `"`
@@ -101,23 +136,13 @@ func (p profile) decide(t *testing.T) policy.Decision {
 		write(t, filepath.Join(dir, "ca.pem"), p.ca)
 		parameters = append(parameters[:len(parameters):len(parameters)], "ca_file: ca.pem")
 	}
-	path := filepath.Join(dir, "profiles.yaml")
-	write(t, path, strings.NewReplacer("BEARER", hex.EncodeToString(digest[:]), "ENDPOINT", p.endpoint, "CLIENT", p.client,
+	s, err := policytest.Load(dir, strings.NewReplacer("ENDPOINT", p.endpoint, "CLIENT", p.client,
 		"AUTH", strings.ReplaceAll(auths[p.auth], "ASSERTED", cmp.Or(p.asserted, "issuer")), "AUDIENCE", p.audience, "SCOPES", `["`+strings.Join(p.scopes, `", "`)+`"]`, "RESPONSE", p.response,
 		"PARAMETERS", strings.Join(parameters, "\n    "), "PIN", pin).Replace(config))
-	s, err := policy.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := http.Header{"Authorization": {"Bearer " + bearer}, "Broker-Actor": {"user:7"}}
-	q := policy.Question{Server: "records", Tool: "search"}
-	if q.Caller, err = s.Directory.Caller(h); err != nil {
-		t.Fatal(err)
-	}
-	if q.Actor, err = s.Directory.Actor(q.Caller, h); err != nil {
-		t.Fatal(err)
-	}
-	d, err := s.Decide(q, time.Now())
+	d, err := policytest.Decide(s, "user:7", "records", "search")
 	if err != nil {
 		t.Fatal(err)
 	}

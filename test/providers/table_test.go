@@ -1,6 +1,6 @@
 //go:build interop
 
-package interop_test
+package providers_test
 
 import (
 	"flag"
@@ -114,8 +114,8 @@ func TestTable(t *testing.T) {
 	t.Run("more of zitadel's engine", func(t *testing.T) { testEngine(t, providers[2]) })
 	t.Run("more of oidc-provider", func(t *testing.T) { testOIDCProvider(t, providers[3], op) })
 
-	logins := run(t, "client authentication", providers, authColumns(), documentedAuth)
-	cases := run(t, "case", providers, columns(expiring), documented)
+	logins := fill(t, "client authentication", providers, authColumns(), documentedAuth)
+	cases := fill(t, "case", providers, columns(expiring), documented)
 	hold(t, document(cases, logins))
 	fmt.Printf("interop: %d client authentications, %d as documented\n", logins.cells(), logins.asDocumented)
 	fmt.Printf("interop: %d cells, %d as documented\n", cases.cells(), cases.asDocumented)
@@ -132,8 +132,8 @@ type table struct {
 
 func (tb table) cells() int { return len(tb.columns) * len(tb.providers) }
 
-// run tries every column at every provider, column by column: the last one waits.
-func run(t *testing.T, name string, providers []provider, cs []column, expected map[string][]cell) table {
+// fill tries every column at every provider, column by column: the last one waits.
+func fill(t *testing.T, name string, providers []provider, cs []column, expected map[string][]cell) table {
 	t.Helper()
 	tb := table{columns: cs, providers: providers, endings: make([][]ending, len(cs)), expected: expected}
 	for i, c := range cs {

@@ -1,6 +1,6 @@
 //go:build interop
 
-package interop_test
+package providers_test
 
 import (
 	"fmt"
@@ -117,7 +117,7 @@ both clients: the broker's own is in every token.
 const head = `# Identity providers
 
 What the broker makes of five identity providers that were really run, by a profile from a file and over the client that the program uses. This
-file is written by a test run and held to it: ` + "`go test -tags interop ./test/interop -update`" + `. A profile for each kind stands in [configs/examples](../configs/examples).
+file is written by a test run and held to it: ` + "`go test -tags interop ./test/providers -update`" + `. A profile for each kind stands in [configs/examples](../configs/examples).
 
 | provider | what ran |
 |---|---|

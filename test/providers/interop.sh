@@ -11,5 +11,5 @@ for script in zitadel/build.sh dex/build.sh oidcprovider/install.sh keycloak/ins
 done
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-$GO test -race -count=1 -timeout 15m -tags interop -v ./test/interop >"$log" 2>&1 || { grep -aE '^ *(---|[a-z_]+\.go)|^interop:' "$log" >&2; exit 1; }
+$GO test -race -count=1 -timeout 15m -tags interop -v ./test/providers >"$log" 2>&1 || { grep -aE '^ *(---|[a-z_]+\.go)|^interop:' "$log" >&2; exit 1; }
 grep -a '^interop:' "$log"

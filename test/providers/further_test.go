@@ -1,6 +1,6 @@
 //go:build interop
 
-package interop_test
+package providers_test
 
 import (
 	"encoding/json"
