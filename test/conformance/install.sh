@@ -1,30 +1,19 @@
 #!/bin/sh
 # Installs two versions of the protocol's own conformance suite, once, into the
-# cache, with the Node that they need. Every file is checked against the hash in
-# package-lock.json, and no script of a package runs.
+# cache, with the Node that they need.
 #
 #   BROKER_CACHE   the cache's folder (default: ~/.cache/onbehalf-broker)
 set -eu
 cd "$(dirname "$0")"
 
 sh ../node22/install.sh
-cache=${BROKER_CACHE:-$HOME/.cache/onbehalf-broker}
-PATH=$cache/node-22.23.3/bin:$PATH
-mkdir -p "$cache"
-new=
-trap 'rm -rf "$new"' EXIT
-trap 'exit 1' HUP INT TERM
 
+. ../cache.sh
+PATH=$cache/node-22.23.3/bin:$PATH
 for version in 0.1.16 0.2.0-alpha.12; do
-    out=$cache/conformance-$version
-    [ ! -d "$out" ] || continue
-    new=$(mktemp -d "$cache/.conformance.XXXXXX")
-    echo "installing $out" >&2
-    cp "suite-$version/package.json" "suite-$version/package-lock.json" "$new"
-    (cd "$new" && npm ci --ignore-scripts --no-audit --no-fund --silent)
-    chmod 755 "$new"
-    # Whole or not at all. Another run may have been faster; mv would then move
-    # the folder into the other one.
-    node -e 'fs.renameSync(process.argv[1], process.argv[2])' "$new" "$out" 2>/dev/null || [ -d "$out" ]
-    rm -rf "$new"
+    (
+        into "conformance-$version"
+        npm_ci "suite-$version"
+        keep "$new"
+    )
 done

@@ -11,15 +11,8 @@ cd "$(dirname "$0")"
 
 version=26.7.3
 sha256=27a6535553c3cdcd083872ba40629efafb3475e3b758e0c6f691395561dd0f1f
-cache=${BROKER_CACHE:-$HOME/.cache/onbehalf-broker}
-out=$cache/keycloak-$version
-[ ! -d "$out" ] || exit 0
-
-mkdir -p "$cache"
-new=$(mktemp -d "$cache/.keycloak.XXXXXX")
-trap 'rm -rf "$new"' EXIT
-trap 'exit 1' HUP INT TERM
-echo "installing $out" >&2
+. ../cache.sh
+into keycloak-$version
 mvn -q -B -Dstyle.color=never org.apache.maven.plugins:maven-dependency-plugin:2.8:get -Dtransitive=false \
     -Dartifact=org.keycloak:keycloak-quarkus-dist:$version:zip -Dmaven.repo.local="$new/maven"
 zip=$new/maven/org/keycloak/keycloak-quarkus-dist/$version/keycloak-quarkus-dist-$version.zip
@@ -27,6 +20,4 @@ echo "$sha256  $zip" | sha256sum -c --quiet -
 unzip -q "$zip" -d "$new"
 sh "$new/keycloak-$version/bin/kc.sh" build --db=dev-mem --health-enabled=false --metrics-enabled=false \
     --https-client-auth=request >"$new/build.log" 2>&1 || { cat "$new/build.log" >&2; exit 1; }
-# Whole or not at all. Another run may have been faster; mv would then move the
-# folder into the other one.
-python3 -c 'import os, sys; os.rename(*sys.argv[1:])' "$new/keycloak-$version" "$out" 2>/dev/null || [ -d "$out" ]
+keep "$new/keycloak-$version"

@@ -11,21 +11,10 @@
 set -eu
 cd "$(dirname "$0")"
 
-cache=${BROKER_CACHE:-$HOME/.cache/onbehalf-broker}
-out=$cache/node-22.23.3
-[ ! -d "$out" ] || exit 0
-
-mkdir -p "$cache"
-new=$(mktemp -d "$cache/.node.XXXXXX")
-trap 'rm -rf "$new"' EXIT
-trap 'exit 1' HUP INT TERM
-echo "installing $out" >&2
-cp package.json package-lock.json "$new"
-(cd "$new" && npm ci --ignore-scripts --no-audit --no-fund --silent)
+. ../cache.sh
+into node-22.23.3
+npm_ci .
 mkdir "$new/bin"
 mv "$new"/node_modules/node-linux-*/bin/node "$new/bin/node" # npm took the one for this platform
 rm -r "$new/node_modules"
-chmod 755 "$new"
-# Whole or not at all. Another run may have been faster; mv would then move the
-# folder into the other one.
-"$new/bin/node" -e 'fs.renameSync(process.argv[1], process.argv[2])' "$new" "$out" 2>/dev/null || [ -d "$out" ]
+keep "$new"

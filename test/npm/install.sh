@@ -1,24 +1,12 @@
 #!/bin/sh
 # Installs the TypeScript everything-server for the tests, once, into the cache.
-# It needs Node 20 or newer. Every file is checked against the hash in
-# package-lock.json, and no script of a package runs.
+# It needs Node 20 or newer.
 #
 #   BROKER_CACHE   the cache's folder (default: ~/.cache/onbehalf-broker)
 set -eu
 cd "$(dirname "$0")"
 
-cache=${BROKER_CACHE:-$HOME/.cache/onbehalf-broker}
-out=$cache/server-everything-2026.8.31
-[ ! -d "$out" ] || exit 0
-
-mkdir -p "$cache"
-new=$(mktemp -d "$cache/.npm.XXXXXX")
-trap 'rm -rf "$new"' EXIT
-trap 'exit 1' HUP INT TERM
-echo "installing $out" >&2
-cp package.json package-lock.json "$new"
-(cd "$new" && npm ci --ignore-scripts --no-audit --no-fund --silent)
-chmod 755 "$new"
-# Whole or not at all. Another run may have been faster; mv would then move the
-# folder into the other one.
-node -e 'fs.renameSync(process.argv[1], process.argv[2])' "$new" "$out" 2>/dev/null || [ -d "$out" ]
+. ../cache.sh
+into server-everything-2026.8.31
+npm_ci .
+keep "$new"
