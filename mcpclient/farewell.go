@@ -52,7 +52,7 @@ func (c *Conversation) Farewell(ctx context.Context, g Gate) (wait func() []audi
 }
 
 // partingWords are what is left to say to a server with which a session was
-// opened or a request cut off.
+// opened or a request cut off: two at most.
 func (c *Conversation) partingWords() (words []message) {
 	if c.speaks.era != policy.EraLegacy {
 		return nil
@@ -78,35 +78,32 @@ type parting struct {
 }
 
 // part says all words before it waits for an answer to the first: with each
-// answer that is waited for, the hold would live longer.
+// answer that is waited for, the hold would live longer. So two words take two
+// connections.
 func (c *Conversation) part(ctx context.Context, words []message, asked func()) (legs []audit.Leg) {
+	other := c.client.newLine(c.server)
+	defer other.Close()
 	defer func() {
 		if recover() != nil {
 			legs = append(legs, legOf(ctx, methodDelete, time.Now(), ending{failure: fault.InternalError}))
 		}
 	}()
-	said := c.say(ctx, words, asked)
-	for _, p := range said {
+	lines := []*egress.Line{other, c.line}[2-len(words):]
+	for _, p := range c.say(ctx, words, lines, asked) {
 		e := ending{failure: reasonOf(ctx, p.err)}
 		if p.err == nil {
 			e = c.acknowledged(ctx, p.line, p.m, p.out)
 		}
 		legs = append(legs, legOf(ctx, p.m.method, p.began, e))
-		if p.line != c.line {
-			p.line.Close()
-		}
 	}
 	c.session = ""
 	return legs
 }
 
-func (c *Conversation) say(ctx context.Context, words []message, asked func()) (said []parting) {
+func (c *Conversation) say(ctx context.Context, words []message, lines []*egress.Line, asked func()) (said []parting) {
 	defer asked()
 	for i, m := range words {
-		p := parting{m: m, line: c.line, began: time.Now()}
-		if i < len(words)-1 {
-			p.line = c.client.newLine(c.server)
-		}
+		p := parting{m: m, line: lines[i], began: time.Now()}
 		p.out, p.err = c.send(ctx, p.line, m)
 		said = append(said, p)
 	}
