@@ -51,20 +51,6 @@ func (a Answer) LegNames() string {
 	return strings.Join(names, " ")
 }
 
-// Text is the first text of a tool's result.
-func (a Answer) Text() string {
-	var result struct {
-		Content []struct {
-			Text string `json:"text"`
-		} `json:"content"`
-	}
-	json.Unmarshal(a.Result, &result)
-	if len(result.Content) == 0 {
-		return ""
-	}
-	return result.Content[0].Text
-}
-
 // Call makes the call and fails t if no answer comes.
 func (r *Rig) Call(t testing.TB, c Call) Answer {
 	t.Helper()

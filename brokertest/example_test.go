@@ -20,7 +20,7 @@ func Example() {
 	defer rig.Close()
 
 	a, _ := rig.Do(ctx, brokertest.Call{Actor: "user:7", Server: "records", Tool: "whoami", Key: "first"})
-	fmt.Println(a.State, a.Retry, a.Text())
+	fmt.Println(a.State, a.Retry, a.Text)
 
 	a, _ = rig.Do(ctx, brokertest.Call{Actor: "user:8", Server: "records", Tool: "whoami"})
 	fmt.Println(a.Status, a.Reason)

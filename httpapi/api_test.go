@@ -228,6 +228,24 @@ func TestEmptyListIsNormal(t *testing.T) {
 	}
 }
 
+// TestText: a result also comes as plain text, beside its bytes; an error of the
+// server's does not.
+func TestText(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	rig.Call(t, brokertest.Call{Key: "ran", Tool: "fail"})
+	for name, a := range map[string]brokertest.Answer{
+		"call":      rig.Call(t, brokertest.Call{Key: "ran", Tool: "fail"}),
+		"retrieval": rig.Get(t, "/v1/operations?request_key=ran", brokertest.Call{}),
+	} {
+		if !strings.HasPrefix(a.Text, "The tool reported an error: ") || a.Result == nil {
+			t.Errorf("%s: text %q in %s", name, a.Text, a.Body)
+		}
+	}
+	if list := rig.Get(t, "/v1/operations", brokertest.Call{}); bytes.Contains(list.Body, []byte(`"text"`)) {
+		t.Errorf("a list with text: %s", list.Body)
+	}
+}
+
 // TestNotReady: a broker whose login ended answers, and says what is missing.
 func TestNotReady(t *testing.T) {
 	rig := brokertest.New(t, nil)

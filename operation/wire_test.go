@@ -444,7 +444,7 @@ func TestTimeoutOnlyShortens(t *testing.T) {
 func TestSignedActor(t *testing.T) {
 	rig := brokertest.New(t, nil)
 	call := brokertest.Call{Bearer: rig.PortalBearer(), Assertion: rig.Assert("user:7"), Key: "k"}
-	if a := rig.Call(t, call); a.State != "succeeded" || !strings.Contains(a.Text(), `"subject":"user:7"`) {
+	if a := rig.Call(t, call); a.State != "succeeded" || !strings.Contains(a.Text, `"subject":"user:7"`) {
 		t.Fatalf("%s", a.Body)
 	}
 	if a := rig.Call(t, call); a.Status != 200 || a.Header.Get("Broker-Replayed") != "true" {
@@ -482,7 +482,7 @@ func TestNobodyElsesToken(t *testing.T) {
 					a, err = rig.Do(t.Context(), call)
 				}
 			}
-			if err != nil || a.State != "succeeded" || !strings.Contains(a.Text(), `"subject":"`+actor+`"`) {
+			if err != nil || a.State != "succeeded" || !strings.Contains(a.Text, `"subject":"`+actor+`"`) {
 				t.Errorf("%s: %v %s", actor, err, a.Body)
 			}
 		})

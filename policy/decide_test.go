@@ -240,3 +240,26 @@ func TestStands(t *testing.T) {
 		t.Errorf("the zero decision stands: %v", err)
 	}
 }
+
+// TestSecondStepMoved: the second of two steps is a token endpoint, too.
+func TestSecondStepMoved(t *testing.T) {
+	two := func(host string) string {
+		return config(t, "    response: {token_format: jwt}\n", `    audience: [https://as.example.org]
+    requested_token_type: urn:ietf:params:oauth:token-type:id-jag
+    then:
+      token_endpoint: https://`+host+`/token
+      client: {id: broker, auth: basic, key: "vault:kv/broker/second#key"}
+      response: {token_format: jwt}
+`)
+	}
+	old := load(t, two("as.example.org"))
+	d, err := old.Decide(question(t, old, "gateway", "user:7", "records", "search"), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]fault.Reason{"as.example.org": fault.None, "as2.example.org": fault.GrantRevoked} {
+		if err := load(t, two(host)).Stands(d, now); reason(err) != want {
+			t.Errorf("%s: %v, want %q", host, err, want)
+		}
+	}
+}

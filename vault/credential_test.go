@@ -87,6 +87,7 @@ func TestCredentialFails(t *testing.T) {
 		{"307", devvault.Failure{Status: 307, Location: "http://elsewhere.test/"}, fault.VaultUnexpected},
 		{"204", devvault.Failure{Status: 204}, fault.VaultUnexpected},
 		{"HTML 404", devvault.Failure{Status: 404, Type: "text/html", Body: "<html>"}, fault.VaultUnexpected},
+		{"JSON that is not said to be JSON", devvault.Failure{Status: 200, Type: "text/plain", Body: `{"data":{"data":{"token":"x"}}}`}, fault.VaultUnexpected},
 		{"200 empty", devvault.Failure{Status: 200}, fault.VaultUnexpected},
 		{"data null", devvault.Failure{Status: 200, Body: `{"data":null}`}, fault.CredentialMissing},
 		{"version deleted, with 200", devvault.Failure{Status: 200, Body: `{"data":{"data":null}}`}, fault.CredentialMissing},

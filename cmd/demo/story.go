@@ -36,7 +36,7 @@ func (s *story) permitted() {
 	s.say("\n1. A permitted call. user:7 has a grant, so the gateway may call whoami on archive for it.\n")
 	a := s.call(brokertest.Call{Server: "archive", Tool: "whoami", Key: "story-1"})
 	s.legs(a)
-	s.say("\n   %s (ran: %s, retry: %s). The server says it was called as: %s", a.State, a.Ran, a.Retry, a.Text())
+	s.say("\n   %s (ran: %s, retry: %s). The server says it was called as: %s", a.State, a.Ran, a.Retry, a.Text)
 	s.say("   The exchanged token's hold: %s.", a.Hold)
 	s.check("the permitted call succeeds and its hold is dropped", a.Status == 200 && a.State == "succeeded" && a.Hold == "dropped")
 }
@@ -63,7 +63,7 @@ func (s *story) cutOff() {
 	again := s.call(call)
 	look := s.call(brokertest.Call{Tool: "job", Arguments: map[string]string{"job": "invoice-17"}, Key: "story-4"})
 	s.say("   operation %s: %s. The repeat: operation %s, replayed: %s.", got.ID, got.State, again.ID, again.Header.Get("Broker-Replayed"))
-	s.say("   Looking with the server's own read-only tool: %s", look.Text())
+	s.say("   Looking with the server's own read-only tool: %s", look.Text)
 	s.say("   The tool ran %d time.", s.rig.Records.Calls("drop"))
 	s.check("the job is found by its key and ran once", got.Status == 200 && got.ID == a.ID && again.ID == a.ID &&
 		again.Header.Get("Broker-Replayed") == "true" && s.rig.Records.Calls("drop") == 1)
