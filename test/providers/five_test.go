@@ -252,13 +252,19 @@ func revoke(t testing.TB, endpoint, client, key, token string) {
 func metadata(t testing.TB, issuer string) map[string]strictjson.Raw {
 	t.Helper()
 	resp, err := outside.Get(issuer + "/.well-known/openid-configuration")
+	return object(t, resp, err)
+}
+
+// object is the JSON object of a good answer.
+func object(t testing.TB, resp *http.Response, err error) map[string]strictjson.Raw {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("status %d, %v", resp.StatusCode, err)
 	}
 	m, err := strictjson.Members(b)
 	if err != nil {

@@ -3,9 +3,7 @@
 package providers_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -170,14 +168,6 @@ func testOutlives(t *testing.T, p provider, r *counterparts.Realm) {
 func active(t *testing.T, r *counterparts.Realm, token secret.Text) bool {
 	t.Helper()
 	form := url.Values{"token": {token.Reveal()}, "client_id": {"mcp-records"}, "client_secret": {"records-secret"}}
-	resp, err := http.Post(r.Introspection, "application/x-www-form-urlencoded", strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	var answer struct{ Active bool }
-	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("introspection: status %d, %v", resp.StatusCode, err)
-	}
-	return answer.Active
+	resp, err := outside.PostForm(r.Introspection, form)
+	return string(object(t, resp, err)["active"]) == "true"
 }
