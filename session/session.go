@@ -67,7 +67,8 @@ type Session struct {
 
 // Token checks, in this order: the session is open, there is budget left, the
 // newest snapshot still allows d, the token will outlive the start of the leg,
-// the hold is there and unchanged. It is the [mcpclient.Gate]'s Credential.
+// the hold is there and unchanged, and once more that d is allowed: what was
+// revoked while Vault was asked is revoked. It is the [mcpclient.Gate]'s Credential.
 func (s *Session) Token(ctx context.Context, leg string) (mcpclient.Credential, error) {
 	const op = "session.Token"
 	s.mu.Lock()
@@ -90,6 +91,9 @@ func (s *Session) Token(ctx context.Context, leg string) (mcpclient.Credential, 
 		return mcpclient.Credential{ReadAt: readAt}, nil
 	}
 	token, err := s.source(ctx)
+	if err == nil {
+		err = s.m.stands(ctx, s.d)
+	}
 	if err != nil {
 		return mcpclient.Credential{}, err
 	}
