@@ -1,12 +1,19 @@
 package broker_test
 
 import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/mcpclient"
 )
 
 // TestLogWordsAreDocumented: every message that the product logs is in
@@ -34,4 +41,42 @@ func TestLogWordsAreDocumented(t *testing.T) {
 	if err != nil || found < 10 {
 		t.Errorf("%d messages found, %v: the test no longer reads the code", found, err)
 	}
+}
+
+var update = flag.Bool("update", false, "write the tables of docs/outcomes.md")
+
+// TestOutcomesPage: the two tables of docs/outcomes.md are those of the code.
+// go test . -run TestOutcomesPage -update writes them.
+func TestOutcomesPage(t *testing.T) {
+	var states, verdicts strings.Builder
+	states.WriteString("| `state` | `ran` | `evidence` | `retry` | what a gateway does |\n|---|---|---|---|---|\n")
+	for _, a := range fault.Advices() {
+		fmt.Fprintf(&states, "| `%s` | %s | %s | `%s` | %s |\n", a.State, a.Ran, a.Evidence, a.Retry, a.Do)
+	}
+	verdicts.WriteString("| seen | `state` | `ran` | `cause` |\n|---|---|---|---|\n")
+	for _, v := range mcpclient.Verdicts() {
+		fmt.Fprintf(&verdicts, "| %s | `%s` | %s | %s |\n", v.Seen, v.Outcome.State, v.Outcome.Ran, cmp.Or(string(v.Outcome.Cause), "–"))
+	}
+	const page = "docs/outcomes.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := between(between(string(text), "<!-- states -->\n", states.String()), "<!-- verdicts -->\n", verdicts.String())
+	switch {
+	case *update:
+		err = os.WriteFile(page, []byte(want), 0o644)
+	case want != string(text):
+		err = errors.New(page + " is not what the code says: go test . -run TestOutcomesPage -update")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// between puts table after the mark, up to the next end mark.
+func between(text, mark, table string) string {
+	before, rest, _ := strings.Cut(text, mark)
+	_, after, _ := strings.Cut(rest, "<!-- end -->")
+	return before + mark + table + "<!-- end -->" + after
 }

@@ -1,5 +1,7 @@
 package fault
 
+import "slices"
+
 // A State is where an operation stands. The arrows are in package ledger.
 type State string
 
@@ -56,21 +58,43 @@ type Outcome struct {
 	Cause    Reason // which limit or fault; None for a good answer
 }
 
+// An Advice is one line of the table that a gateway decides by.
+type Advice struct {
+	State    State
+	Ran      Ran
+	Evidence Evidence
+	Retry    Retry
+	Do       string // what a gateway does, in words
+}
+
+// Advices is that table: every state, with what it says and what follows. The
+// page docs/outcomes.md shows it.
+func Advices() []Advice { return slices.Clone(advices) }
+
+var advices = []Advice{
+	{Succeeded, RanYes, EvidencePeer, RetryNever, "use the result"},
+	{ToolError, RanYes, EvidencePeer, RetryReadTheError, "the tool ran and says that it failed: change the call, with a new key"},
+	{RPCError, RanUnknown, EvidencePeer, RetryLookFirst, "a JSON-RPC error; servers send it also after the tool ran"},
+	{PeerRefused, RanNo, EvidencePeer, RetrySafe, "the same key may be sent again and runs at most once; see the cause first"},
+	{NotSent, RanNo, EvidenceLocal, RetrySafe, "no byte of the call left; the same key may be sent again"},
+	{InDoubt, RanUnknown, EvidenceNone, RetryLookFirst, "it was sent: find out at the server, by its own means; the same key sends nothing"},
+	{Reserved, RanNo, EvidenceLocal, RetryWait, "still open, nothing has left: ask again by id or key"},
+	{Sending, RanUnknown, EvidenceNone, RetryWait, "still open, and it may have left: ask again by id or key"},
+	{AwaitingApproval, RanNo, EvidenceLocal, RetryWait, "not there yet"},
+	{ResolvedRan, RanYes, EvidenceOperator, RetryNever, "not there yet"},
+	{ResolvedNotRan, RanNo, EvidenceOperator, RetrySafe, "not there yet"},
+	{Expired, RanUnknown, EvidenceNone, RetryNever, "not there yet"},
+}
+
 // Retry says what a caller may do next. Any state outside the list reads as
 // the most careful advice.
 func (o Outcome) Retry() Retry {
-	switch o.State {
-	case NotSent, PeerRefused, ResolvedNotRan:
-		return RetrySafe
-	case AwaitingApproval, Reserved, Sending:
-		return RetryWait
-	case ToolError:
-		return RetryReadTheError
-	case Succeeded, ResolvedRan, Expired:
-		return RetryNever
-	default: // InDoubt, RPCError
-		return RetryLookFirst
+	for _, a := range advices {
+		if a.State == o.State {
+			return a.Retry
+		}
 	}
+	return RetryLookFirst
 }
 
 // Open reports whether the operation has not ended yet.

@@ -23,73 +23,88 @@ type ending struct {
 	challenge Challenge
 }
 
-// refusingStatus are statuses by which a server says that it did not take the
-// request up; classify has codes that say the same in the body of a 400.
-// codeParams is not among them: servers send it, with HTTP 400 too, when a tool
-// has run and its output does not fit its schema.
-var refusingStatus = []int{403, 406, 411, 413, 414, 415, 431}
+// A Verdict is what one observation of a call proves.
+type Verdict struct {
+	Seen    string // the observation, in words
+	Outcome fault.Outcome
 
-// classify says what an ending proves about the call. It is the only place that
-// does; TestClassify has a row for every line. What no line expects is in doubt.
-func classify(e ending) fault.Outcome {
-	status, code := e.status, e.rpc.code()
-	switch {
-	// Nothing left, or nothing came back.
-	case !e.sent:
-		return fault.NotSentBecause(e.failure)
-	case status == 0:
-		return fault.Doubt(e.failure)
+	is func(ending) bool
+}
+
+// Verdicts are the table by which every call is judged, in its order: the first
+// line that fits decides, and what no line fits is in doubt. Where a line's
+// outcome has no cause, the cause is the leg's own. A line says "refused" only if
+// the status alone proves that the tool did not run.
+func Verdicts() []Verdict { return slices.Clone(verdicts) }
+
+var (
+	refused = fault.RefusedBecause
+	doubt   = fault.Doubt
+)
+
+func peer(s fault.State, ran fault.Ran, cause fault.Reason) fault.Outcome {
+	return fault.Outcome{State: s, Ran: ran, Evidence: fault.EvidencePeer, Cause: cause}
+}
+
+func status(codes ...int) func(ending) bool {
+	return func(e ending) bool { return slices.Contains(codes, e.status) }
+}
+
+// bad400 is a 400 with one of these JSON-RPC codes in its body.
+func bad400(codes ...int64) func(ending) bool {
+	return func(e ending) bool { return e.status == 400 && slices.Contains(codes, e.rpc.code()) }
+}
+
+var verdicts = []Verdict{
+	{"no byte was handed to the network", fault.NotSentBecause(fault.None), func(e ending) bool { return !e.sent }},
+	{"it left, and no answer began", doubt(fault.None), status(0)},
 
 	// The server refused, and says so with a status that leaves no doubt.
-	case status == 401:
-		return fault.RefusedBecause(fault.Unauthorized)
-	case status == 403 && e.challenge.Error == errorInsufficientScope:
-		return fault.RefusedBecause(fault.InsufficientScope)
-	case status == 405:
-		return fault.RefusedBecause(fault.MethodRefused)
-	case slices.Contains(refusingStatus, status):
-		return fault.RefusedBecause(fault.StatusRefused)
-	case status == 400 && code == codeVersion:
-		return fault.RefusedBecause(fault.VersionUnsupported)
-	case status == 400 && code == codeHeader:
-		return fault.RefusedBecause(fault.HeaderMismatch)
-	case status == 400 && code == codeCapability:
-		return fault.RefusedBecause(fault.CapabilityMissing)
-	case status == 400 && (code == codeParse || code == codeRequest):
-		return fault.RefusedBecause(fault.StatusRefused)
-	case (status == 400 || status == 404 && !e.session) && code == codeMethod:
-		return fault.RefusedBecause(fault.MethodRefused)
-	case status == 301, status == 307, status == 308:
-		return fault.RefusedBecause(fault.Redirected)
+	{"401", refused(fault.Unauthorized), status(401)},
+	{"403 whose challenge says `insufficient_scope`", refused(fault.InsufficientScope), func(e ending) bool {
+		return e.status == 403 && e.challenge.Error == errorInsufficientScope
+	}},
+	{"405", refused(fault.MethodRefused), status(405)},
+	{"403, 406, 411, 413, 414, 415, 431", refused(fault.StatusRefused), status(403, 406, 411, 413, 414, 415, 431)},
+	{"400 with -32022", refused(fault.VersionUnsupported), bad400(codeVersion)},
+	{"400 with -32020", refused(fault.HeaderMismatch), bad400(codeHeader)},
+	{"400 with -32021", refused(fault.CapabilityMissing), bad400(codeCapability)},
+	// Not codeParams: servers send it, with a 400 too, when a tool has run and its output does not fit.
+	{"400 with -32700 or -32600", refused(fault.StatusRefused), bad400(codeParse, codeRequest)},
+	{"400 with -32601, or 404 with it outside a session", refused(fault.MethodRefused), func(e ending) bool {
+		return (e.status == 400 || e.status == 404 && !e.session) && e.rpc.code() == codeMethod
+	}},
+	{"301, 307, 308", refused(fault.Redirected), status(301, 307, 308)},
 
 	// A status that proves nothing. A 303 usually means that the work is done,
 	// and a session can expire after the tool has run.
-	case status/100 == 3:
-		return fault.Doubt(fault.Redirected)
-	case status == 404 && e.session:
-		return fault.Doubt(fault.SessionLost)
-	case e.accepted:
-		return fault.Outcome{State: fault.Succeeded, Ran: fault.RanNo, Evidence: fault.EvidencePeer}
-	case status/100 == 2 && status != 200:
-		return fault.Doubt(fault.ReplyMalformed)
-	case status != 200 && e.rpc != nil:
-		return fault.Doubt(fault.StatusUnclear)
-	case status != 200:
-		return fault.Doubt(fault.Intermediary)
+	{"any other 3xx", doubt(fault.Redirected), func(e ending) bool { return e.status/100 == 3 }},
+	{"404 in a session", doubt(fault.SessionLost), func(e ending) bool { return e.status == 404 && e.session }},
+	{"2xx to a notification, which has no answer", peer(fault.Succeeded, fault.RanNo, fault.None), func(e ending) bool { return e.accepted }},
+	{"any other 2xx than 200", doubt(fault.ReplyMalformed), func(e ending) bool { return e.status/100 == 2 && e.status != 200 }},
+	{"any other status, with a JSON-RPC body", doubt(fault.StatusUnclear), func(e ending) bool { return e.status != 200 && e.rpc != nil }},
+	{"any other status, without one", doubt(fault.Intermediary), func(e ending) bool { return e.status != 200 }},
 
 	// 200, and the answer in it.
-	case e.failure != fault.None:
-		return fault.Doubt(e.failure)
-	case e.rpc != nil && e.echoed:
-		return fault.Outcome{State: fault.RPCError, Ran: fault.RanUnknown, Evidence: fault.EvidencePeer, Cause: fault.SecretEchoed}
-	case e.rpc != nil:
-		return fault.Outcome{State: fault.RPCError, Ran: fault.RanUnknown, Evidence: fault.EvidencePeer, Cause: fault.ServerError}
-	case e.echoed:
-		return fault.Outcome{State: fault.Succeeded, Ran: fault.RanYes, Evidence: fault.EvidencePeer, Cause: fault.SecretEchoed}
-	case e.failed:
-		return fault.Outcome{State: fault.ToolError, Ran: fault.RanYes, Evidence: fault.EvidencePeer, Cause: fault.ToolFailed}
-	case e.result != nil:
-		return fault.Outcome{State: fault.Succeeded, Ran: fault.RanYes, Evidence: fault.EvidencePeer}
+	{"200, and no answer of ours in it before it ended", doubt(fault.None), func(e ending) bool { return e.failure != fault.None }},
+	{"a JSON-RPC error that holds our token", peer(fault.RPCError, fault.RanUnknown, fault.SecretEchoed), func(e ending) bool { return e.rpc != nil && e.echoed }},
+	{"a JSON-RPC error, of whatever code", peer(fault.RPCError, fault.RanUnknown, fault.ServerError), func(e ending) bool { return e.rpc != nil }},
+	{"a result that holds our token", peer(fault.Succeeded, fault.RanYes, fault.SecretEchoed), func(e ending) bool { return e.echoed }},
+	{"a result with `isError: true`", peer(fault.ToolError, fault.RanYes, fault.ToolFailed), func(e ending) bool { return e.failed }},
+	{"a result", peer(fault.Succeeded, fault.RanYes, fault.None), func(e ending) bool { return e.result != nil }},
+}
+
+// classify says what an ending proves about the call. It is the only place that
+// does; TestClassify has a row for every line of the table.
+func classify(e ending) fault.Outcome {
+	for _, v := range verdicts {
+		if v.is(e) {
+			o := v.Outcome
+			if o.Cause == fault.None {
+				o.Cause = e.failure
+			}
+			return o
+		}
 	}
 	return fault.Doubt(fault.InternalError)
 }
