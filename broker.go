@@ -107,7 +107,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if b.store, err = store.Open(ctx, store.Config{Path: c.Snapshot.Store.Path, Now: c.Now, Tamper: c.Tamper}); err != nil {
 		return err
 	}
-	b.ledger = ledger.New(b.store, c.Now)
+	b.ledger = ledger.New(b.store, ledger.Retention{Results: c.Snapshot.Store.Results, Keys: c.Snapshot.Store.Keys}, c.Now)
 	if _, _, err = b.ledger.Recover(ctx); err != nil {
 		return err
 	}
@@ -185,6 +185,8 @@ func (b *Broker) Serve(ctx context.Context) error {
 	vaultDone := make(chan error, 1)
 	go func() { vaultDone <- b.vault.Run(background) }()
 
+	go b.sweep(background)
+
 	failed := make(chan error, 2)
 	api := httpapi.NewServer(b.handler())
 	api.ReadTimeout = cmp.Or(b.timeout, api.ReadTimeout)
@@ -207,6 +209,28 @@ func (b *Broker) Serve(ctx context.Context) error {
 	<-vaultDone
 	b.log.Info("stopped")
 	return err
+}
+
+const (
+	sweepEvery = time.Minute
+	sweepPause = 25 * time.Millisecond // between two chunks of one sweep: writers come first
+)
+
+// sweep removes what the ledger has kept long enough.
+func (b *Broker) sweep(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait := sweepEvery
+		switch more, err := b.ledger.Sweep(ctx); {
+		case err != nil && ctx.Err() == nil:
+			b.log.Warn("sweep failed", "reason", string(fault.ReasonOf(err)))
+		case more:
+			wait = sweepPause
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // drain lets what has begun end. Handlers that wait for an operation get its

@@ -51,12 +51,13 @@ const (
 	Recovery Kind = "recovery" // what a dead process left was closed
 
 	Revocation Kind = "revocation" // whether the provider ended an exchanged token
+	Retention  Kind = "retention"  // results and operations that were kept long enough are gone
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation:
+	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention:
 		return true
 	}
 	return false
@@ -98,6 +99,8 @@ type Record struct {
 	Hold       string         `json:"hold,omitempty"`  // the word of package ledger
 	Count      int            `json:"count,omitempty"` // how many more equal denials the record stands for
 	Recovered  *Recovered     `json:"recovered,omitempty"`
+	Supersedes string         `json:"supersedes,omitempty"` // the operation that this one is the second run of
+	Swept      *Swept         `json:"swept,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -106,6 +109,12 @@ type Recovered struct {
 	NotSent int `json:"not_sent"` // operations whose tools/call had not left
 	InDoubt int `json:"in_doubt"` // operations whose tools/call may have left
 	Holds   int `json:"holds"`    // holds that nobody has dropped
+}
+
+// Swept counts what has aged out, in a [Retention] record.
+type Swept struct {
+	Results    int `json:"results"`    // whose operations are "expired" now
+	Operations int `json:"operations"` // that are gone, with their keys
 }
 
 // timeForm has all nine digits of the second, so that lines sort as text.

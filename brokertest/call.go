@@ -18,16 +18,17 @@ import (
 
 // A Call is a request to run a tool, as a gateway makes it.
 type Call struct {
-	Actor     string // asserted; default user:7
-	Assertion string // signed; in place of Actor, with Bearer of the portal
-	Bearer    string // default: the gateway's
-	Server    string // default records
-	Tool      string // default whoami
-	Arguments any    // default {}
-	Key       string // request_key; default: a new one
-	Wait      string
-	Timeout   string
-	Prefer    string
+	Actor      string // asserted; default user:7
+	Assertion  string // signed; in place of Actor, with Bearer of the portal
+	Bearer     string // default: the gateway's
+	Server     string // default records
+	Tool       string // default whoami
+	Arguments  any    // default {}
+	Key        string // request_key; default: a new one
+	Supersedes string // the id of the operation that this is the second run of
+	Wait       string
+	Timeout    string
+	Prefer     string
 }
 
 // An Answer is what the broker answered: an operation, or a problem.
@@ -66,6 +67,9 @@ func (r *Rig) Do(ctx context.Context, c Call) (Answer, error) {
 	body := map[string]any{"server": or(c.Server, "records"), "tool": or(c.Tool, "whoami"), "request_key": or(c.Key, rand.Text())}
 	if c.Arguments != nil {
 		body["arguments"] = c.Arguments
+	}
+	if c.Supersedes != "" {
+		body["supersedes"] = c.Supersedes
 	}
 	if c.Wait != "" {
 		body["wait"] = c.Wait

@@ -83,7 +83,7 @@ var advices = []Advice{
 	{AwaitingApproval, RanNo, EvidenceLocal, RetryWait, "not there yet"},
 	{ResolvedRan, RanYes, EvidenceOperator, RetryNever, "not there yet"},
 	{ResolvedNotRan, RanNo, EvidenceOperator, RetrySafe, "not there yet"},
-	{Expired, RanUnknown, EvidenceNone, RetryNever, "not there yet"},
+	{Expired, RanYes, EvidencePeer, RetryNever, "it ended so long ago that its result is gone; `ran` and `cause` are what they were"},
 }
 
 // Retry says what a caller may do next. Any state outside the list reads as

@@ -32,6 +32,7 @@ const (
 	Draining           Reason = "draining"
 	OperationNotFound  Reason = "operation_not_found"
 	RequestKeyConflict Reason = "request_key_conflict"
+	NoRecord           Reason = "no_record" // the ledger does not reach back to when the key was first sent
 )
 
 // Policy. The order is the order of Decide.
@@ -157,7 +158,7 @@ var kinds = map[Reason]Kind{
 	CallerUnknown: Unauthenticated, RoleMissing: Denied, ActorMissing: Unauthenticated, ActorInvalid: Unauthenticated,
 	ActorNotAllowed: Denied, AssertionInvalid: Unauthenticated, AssertionReplayed: Unauthenticated,
 	RateLimited: Busy, TooManyOperations: Busy, Draining: Unavailable,
-	OperationNotFound: NotFound, RequestKeyConflict: Conflict,
+	OperationNotFound: NotFound, RequestKeyConflict: Conflict, NoRecord: Conflict,
 
 	ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,
 	ToolUnknown: Denied, ToolDisabled: Denied, ZoneExceeded: Denied, NoGrant: Denied, GrantDisabled: Denied,

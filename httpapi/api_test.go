@@ -10,11 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
@@ -123,6 +126,14 @@ func TestRefused(t *testing.T) {
 		{"timeout is a number", `{"server":"records","tool":"whoami","request_key":"k","timeout":20}`, nil, 400, "malformed_request"},
 		{"timeout without unit", `{"server":"records","tool":"whoami","request_key":"k","timeout":"20"}`, nil, 400, "malformed_request"},
 		{"wait is huge", `{"server":"records","tool":"whoami","request_key":"k","wait":"1000h"}`, nil, 400, "malformed_request"},
+		{"first_sent is no time", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"yesterday"}`, nil, 400, "malformed_request"},
+		{"first_sent in the future", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"2999-01-01T00:00:00Z"}`, nil, 400, "malformed_request"},
+		{"a key of the future", `{"server":"records","tool":"whoami","request_key":"7fffffff-0000-7000-8000-000000000000"}`, nil, 400, "malformed_request"},
+		{"supersedes no id", `{"server":"records","tool":"whoami","request_key":"k","supersedes":"../x"}`, nil, 400, "malformed_request"},
+		{"supersedes nothing", `{"server":"records","tool":"whoami","request_key":"k","supersedes":"aaaaaaaaaaaaaaaaaaaaaaaaaa"}`, nil, 404, "operation_not_found"},
+		// what the ledger cannot know
+		{"a key older than the ledger", `{"server":"records","tool":"whoami","request_key":"01890a5d-ac96-774b-bcce-b302099a8057"}`, nil, 422, "no_record"},
+		{"first_sent before the ledger", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"2026-01-01T00:00:00Z"}`, nil, 422, "no_record"},
 		// what policy says
 		{"unknown server", `{"server":"nobody","tool":"whoami","request_key":"k"}`, nil, 403, "server_unknown"},
 		{"unknown tool", `{"server":"records","tool":"nothing","request_key":"k"}`, nil, 403, "tool_unknown"},
@@ -145,6 +156,40 @@ func TestRefused(t *testing.T) {
 	}
 	if n := rig.Provider.Exchanges(); n != 0 {
 		t.Errorf("%d exchanges for refused requests", n)
+	}
+}
+
+// TestAbsentKey: of a key that is not there the answer says whether that proves
+// anything. It is the same for a key that another actor has used.
+func TestAbsentKey(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	fresh := uuid.Must(uuid.NewV7()).String()
+	theirs := uuid.Must(uuid.NewV7()).String()
+	if got := rig.Call(t, brokertest.Call{Key: theirs}); got.State != fault.Succeeded || got.FirstSent.IsZero() {
+		t.Fatalf("%s", got.Body)
+	}
+	for _, tc := range []struct {
+		name, query string
+		want        bool
+	}{
+		{"a UUIDv7 of now", fresh, true},
+		{"another actor's", theirs, true},
+		{"a UUIDv7 from before the ledger", "01890a5d-ac96-774b-bcce-b302099a8057", false},
+		{"a UUIDv4", "01890a5d-ac96-474b-bcce-b302099a8057", false},
+		{"any text", "k1", false},
+		{"with its time", "k1&first_sent=" + url.QueryEscape(time.Now().Add(time.Minute).Format(time.RFC3339)), true},
+		{"with a time before the ledger", "k1&first_sent=2026-01-01T00:00:00Z", false},
+	} {
+		got := rig.Get(t, "/v1/operations?request_key="+tc.query, brokertest.Call{Actor: "user:8"})
+		var p httpapi.Problem
+		if err := json.Unmarshal(got.Body, &p); err != nil || got.Status != 404 || p.NeverSent == nil || *p.NeverSent != tc.want {
+			t.Errorf("%s: %d %s", tc.name, got.Status, got.Body)
+		}
+	}
+	for _, query := range []string{"first_sent=2026-01-01T00:00:00Z", "request_key=k&first_sent=now", "request_key=k&request_key=l", "state=open&request_key=k"} {
+		if got := rig.Get(t, "/v1/operations?"+query, brokertest.Call{}); got.Status != 400 {
+			t.Errorf("%s: %d %s", query, got.Status, got.Body)
+		}
 	}
 }
 

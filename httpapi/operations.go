@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -10,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
@@ -35,6 +40,8 @@ type callBody struct {
 	Tool       string         `json:"tool"`
 	Arguments  strictjson.Raw `json:"arguments"`
 	RequestKey string         `json:"request_key"`
+	FirstSent  string         `json:"first_sent"` // RFC 3339; default: the time in a UUIDv7
+	Supersedes string         `json:"supersedes"` // the id of the operation that this is to be the second run of
 	RunID      string         `json:"run_id"`
 	Wait       string         `json:"wait"`    // "5s": how long to wait for the end; default: until it ends
 	Timeout    string         `json:"timeout"` // "10s": may only shorten
@@ -61,6 +68,7 @@ func (a *API) run(ctx context.Context, r *request) (answer, error) {
 var (
 	name = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
 	key  = regexp.MustCompile(`^[!-~]{1,255}$`)
+	id   = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
 // readCall reads the body strictly: the first thing wrong is named.
@@ -75,6 +83,7 @@ func readCall(r *request) (operation.Request, error) {
 	if len(b.Arguments) == 0 {
 		b.Arguments = strictjson.Raw("{}")
 	}
+	firstSent, err0 := firstSent(b.FirstSent, b.RequestKey, r.received)
 	timeout, err1 := duration(b.Timeout, 0)
 	wait, err2 := duration(b.Wait, maxTimeout)
 	switch {
@@ -86,6 +95,10 @@ func readCall(r *request) (operation.Request, error) {
 		return bad("arguments: must be an object")
 	case !key.MatchString(b.RequestKey):
 		return bad("request_key: 1 to 255 visible ASCII characters, new for each new request; a UUIDv7 is advised")
+	case err0 != nil:
+		return bad(err0.Error())
+	case b.Supersedes != "" && !id.MatchString(b.Supersedes):
+		return bad("supersedes: the id of an operation, 26 of a-z and 2-7")
 	case b.RunID != "" && !key.MatchString(b.RunID):
 		return bad("run_id: 1 to 255 visible ASCII characters")
 	case err1 != nil || b.Timeout != "" && timeout <= 0:
@@ -97,7 +110,27 @@ func readCall(r *request) (operation.Request, error) {
 		wait = 0
 	}
 	return operation.Request{Server: b.Server, Tool: b.Tool, Arguments: b.Arguments, RequestKey: b.RequestKey, RunID: b.RunID,
-		Timeout: timeout, Wait: wait}, nil
+		FirstSent: firstSent, Supersedes: b.Supersedes, Timeout: timeout, Wait: wait}, nil
+}
+
+// maxAhead is how far a caller's clock may be ahead of ours.
+const maxAhead = time.Hour
+
+// firstSent is when the key was first sent: as the caller says, else the time
+// that a UUIDv7 carries (RFC 9562, 5.7), else not known.
+func firstSent(said, key string, now time.Time) (at time.Time, err error) {
+	if u, err := uuid.Parse(key); err == nil && u.Version() == 7 && u.Variant() == uuid.RFC4122 {
+		at = time.UnixMilli(int64(binary.BigEndian.Uint64(u[:8]) >> 16)).UTC()
+	}
+	if said != "" {
+		if at, err = time.Parse(time.RFC3339Nano, said); err != nil {
+			return at, errors.New(`first_sent: a time such as "2026-11-30T09:00:00Z"`)
+		}
+	}
+	if at.After(now.Add(maxAhead)) {
+		return at, errors.New("first_sent, or the time in request_key: it lies in the future")
+	}
+	return at, nil
 }
 
 func duration(s string, absent time.Duration) (time.Duration, error) {
@@ -151,14 +184,9 @@ func (a *API) cancel(ctx context.Context, r *request) (answer, error) {
 // of this caller for this actor, and ?state=open for this caller's open
 // operations over all actors.
 func (a *API) list(ctx context.Context, r *request) (answer, error) {
-	query, err := url.ParseQuery(r.http.URL.RawQuery)
-	for k, v := range query {
-		if len(v) != 1 || k != "request_key" && k != "state" {
-			err = fault.New("httpapi.list", fault.MalformedRequest, "the query is request_key=… or state=open, once")
-		}
-	}
-	if err != nil || len(query) > 1 {
-		return answer{}, fault.New("httpapi.list", fault.MalformedRequest, "the query is request_key=… or state=open, once")
+	query, err := listQuery(r.http.URL.RawQuery)
+	if err != nil {
+		return answer{}, err
 	}
 	if state, ok := query["state"]; ok {
 		if state[0] != "open" {
@@ -172,14 +200,41 @@ func (a *API) list(ctx context.Context, r *request) (answer, error) {
 		return answer{}, err
 	}
 	if k, ok := query["request_key"]; ok {
-		got, err := a.Runner.GetByKey(ctx, r.caller, actor, k[0])
-		if err != nil {
-			return answer{}, err
-		}
-		return a.operation(got), nil
+		return a.byKey(ctx, r, actor, k[0], query.Get("first_sent"))
 	}
 	jobs, err := a.Runner.List(ctx, r.caller, actor, a.Now().Add(-listWindow), listLimit)
 	return a.operations(jobs), err
+}
+
+// listQuery reads the query: nothing, state, or request_key with or without first_sent.
+func listQuery(raw string) (url.Values, error) {
+	query, err := url.ParseQuery(raw)
+	for k, v := range query {
+		if len(v) != 1 || k != "request_key" && k != "state" && (k != "first_sent" || !query.Has("request_key")) {
+			err = errors.New("another query")
+		}
+	}
+	if err != nil || query.Has("state") && len(query) > 1 {
+		return nil, fault.New("httpapi.list", fault.MalformedRequest, "the query is request_key=… (with first_sent=…, if you like) or state=open, once")
+	}
+	return query, nil
+}
+
+// byKey answers for the caller's own key. Where there is none, the problem says
+// whether that proves anything.
+func (a *API) byKey(ctx context.Context, r *request, actor identity.Actor, key, said string) (answer, error) {
+	first, err := firstSent(said, key, r.received)
+	if err != nil {
+		return answer{}, fault.New("httpapi.list", fault.MalformedRequest, err.Error())
+	}
+	got, err := a.Runner.GetByKey(ctx, r.caller, actor, key)
+	switch {
+	case fault.ReasonOf(err) == fault.OperationNotFound:
+		return a.problemAnd(err, func(p *Problem) { p.NeverSent = new(a.Runner.NeverSent(first)) }), nil
+	case err != nil:
+		return answer{}, err
+	}
+	return a.operation(got), nil
 }
 
 // An Operation is an operation as its caller sees it. Clients decode an answer
@@ -196,6 +251,9 @@ type Operation struct {
 	Actor      string         `json:"actor"`
 	RequestKey string         `json:"request_key"`
 	RunID      string         `json:"run_id,omitempty"`
+	FirstSent  time.Time      `json:"first_sent,omitzero"`
+	Supersedes string         `json:"supersedes,omitempty"`
+	Superseded string         `json:"superseded_by,omitempty"`
 	Attempt    int            `json:"attempt"`
 	Hold       string         `json:"hold,omitempty"`
 	Durability string         `json:"durability"`
@@ -204,8 +262,13 @@ type Operation struct {
 	Created    time.Time      `json:"created"`
 	Updated    time.Time      `json:"updated"`
 	Deadline   time.Time      `json:"deadline"`
-	Ledger     *Ledger        `json:"ledger,omitempty"`
-	Text       string         `json:"text,omitempty"` // Result as plain text, see mcpclient.Text
+
+	// Until when the result, and then the operation with its key, is kept.
+	ResultExpires time.Time `json:"result_expires_at"`
+	KeyExpires    time.Time `json:"key_expires_at"`
+
+	Ledger *Ledger `json:"ledger,omitempty"`
+	Text   string  `json:"text,omitempty"` // Result as plain text, see mcpclient.Text
 
 	// The server's own bytes: they are spliced into an answer, never encoded.
 	Result json.RawMessage `json:"result,omitempty"`
@@ -218,7 +281,9 @@ func shown(a operation.Answer) Operation {
 		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: o.Retry(), Cause: o.Cause,
 		Server: a.Server, Tool: a.Tool, Actor: a.Actor, RequestKey: a.RequestKey, RunID: a.RunID, Attempt: a.Attempt,
 		Hold: a.Hold, Durability: "durable", Withheld: a.Withheld, Legs: append([]audit.Leg{}, a.Legs...),
+		FirstSent: a.FirstSent, Supersedes: a.Supersedes, Superseded: a.SupersededBy,
 		Created: a.Created.UTC(), Updated: a.Updated.UTC(), Deadline: a.Deadline.UTC(),
+		ResultExpires: a.ResultExpires.UTC(), KeyExpires: a.KeyExpires.UTC(),
 	}
 	if a.Volatile {
 		b.Durability = "volatile"

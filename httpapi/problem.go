@@ -56,11 +56,18 @@ type Problem struct {
 	Reason fault.Reason `json:"reason"`
 	Detail string       `json:"detail,omitempty"`
 	Ledger Ledger       `json:"ledger"`
+
+	// Of a request key that is not there: whether that proves that it was never
+	// sent. False means that nothing is known of it.
+	NeverSent *bool `json:"never_sent,omitempty"`
 }
 
 // problem is the only way an error leaves. What nobody classified is internal
 // and leaves without its text.
-func (a *API) problem(err error) answer {
+func (a *API) problem(err error) answer { return a.problemAnd(err, nil) }
+
+// problemAnd lets more say what else the problem has to tell.
+func (a *API) problemAnd(err error, more func(*Problem)) answer {
 	var e *fault.Error
 	if !errors.As(err, &e) || !e.Reason.Known() {
 		a.Log.Error("unclassified error", "type", typeOf(err))
@@ -68,10 +75,14 @@ func (a *API) problem(err error) answer {
 	}
 	status := statusOf(e.Reason)
 	ans := answer{status: status, media: "application/problem+json", headers: map[string]string{}}
-	ans.body, _ = json.Marshal(Problem{
+	p := Problem{
 		Title: strings.ReplaceAll(string(e.Reason), "_", " "), Status: status,
 		Kind: e.Kind(), Reason: e.Reason, Detail: e.Detail, Ledger: a.ledger(),
-	})
+	}
+	if more != nil {
+		more(&p)
+	}
+	ans.body, _ = json.Marshal(p)
 	switch status {
 	case http.StatusUnauthorized:
 		ans.headers["WWW-Authenticate"] = "Bearer"

@@ -28,7 +28,7 @@ func BenchmarkOperation(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			l := ledger.New(s, time.Now)
+			l := ledger.New(s, ledger.Retention{}, time.Now)
 			result := make([]byte, 2048)
 			var n atomic.Int64
 			var running atomic.Int64
@@ -107,7 +107,7 @@ func BenchmarkGet(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	l := ledger.New(s, time.Now)
+	l := ledger.New(s, ledger.Retention{}, time.Now)
 	for n := range 1000 {
 		if err := oneOperation(l, another(n), make([]byte, 2048)); err != nil {
 			b.Fatal(err)

@@ -66,7 +66,7 @@ func sendForEver(path string) error {
 	if err != nil {
 		return err
 	}
-	l := ledger.New(s, time.Now)
+	l := ledger.New(s, ledger.Retention{}, time.Now)
 	for n := 0; ; n++ {
 		op, _, err := l.Begin(ctx, another(n), audit.Record{})
 		if err != nil {

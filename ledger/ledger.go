@@ -71,6 +71,13 @@ type Operation struct {
 	Created  time.Time // of the first attempt
 	Updated  time.Time
 
+	FirstSent    time.Time // when the caller first sent this key, as it says; zero: not known
+	Supersedes   string    // the operation that this one is the second run of; empty: none
+	SupersededBy string    // the second run of this one; empty: none
+
+	ResultExpires time.Time // when the result will be gone
+	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
+
 	Result []byte // exact bytes of the server's result or error object; nil while open, in lists, and where it is withheld
 	Legs   []audit.Leg
 	Hold   string
@@ -86,13 +93,14 @@ type Operation struct {
 type Ledger struct {
 	store   *store.Store
 	now     func() time.Time
+	keep    Retention
 	denials denials
 	reads   sync.Map // :: text of a query → *sql.Stmt
 }
 
 // New returns the ledger in s. now is the clock of its rows and records.
-func New(s *store.Store, now func() time.Time) *Ledger {
-	return &Ledger{store: s, now: now, denials: denials{windows: map[refusal]*window{}}}
+func New(s *store.Store, keep Retention, now func() time.Time) *Ledger {
+	return &Ledger{store: s, now: now, keep: keep.orDefault(), denials: denials{windows: map[refusal]*window{}}}
 }
 
 // errKnown undoes a Begin that found the operation.
@@ -108,13 +116,16 @@ var errKnown = errors.New("the operation is known")
 // token into Vault, since a process that dies cannot say so later.
 //
 // The error is a *fault.Error: request_key_conflict if the key belongs to
-// another Fingerprint, assertion_replayed if the JTI belongs to another key of
-// this caller, or one of the store.
+// another Fingerprint, or Supersedes names what cannot be run a second time;
+// assertion_replayed if the JTI belongs to another key of this caller; no_record
+// if this ledger cannot know whether the key has run, see [Ledger.Remembers]; or
+// one of the store.
 func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
 	records := []audit.Record{rec}
 	err = l.store.Commit(ctx, func(tx *store.Tx) (err error) {
 		if op, err = l.begin(tx, op); err == nil {
 			records[0] = named(rec, audit.Decision, op.ID, op.Attempt)
+			records[0].Supersedes = op.Supersedes
 		}
 		return err
 	}, records...)
@@ -145,11 +156,13 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		case known.Fingerprint != op.Fingerprint:
 			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")
 		case known.Outcome.Retry() != fault.RetrySafe:
-			return known, errKnown
+			return l.dated(known), errKnown
 		}
 		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt+1
+	} else if err := l.secondRun(tx, op); err != nil {
+		return op, err
 	}
-	return op, put(tx, op)
+	return l.dated(op), put(tx, op)
 }
 
 // fresh refuses an assertion that has begun another operation.
@@ -187,7 +200,7 @@ func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.O
 		if err := l.end(tx, id, attempt, out, legs, hold, rec.Time); err != nil || result == nil {
 			return err
 		}
-		_, err := tx.Exec(`INSERT INTO results (operation, body) VALUES (?, ?)`, id, result)
+		_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, result, id)
 		return err
 	}, ended(named(rec, audit.Outcome, id, attempt), out))
 	return failure("ledger.Finish", err)

@@ -59,7 +59,7 @@ func (r *rig) reopen() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.store, r.Ledger = s, ledger.New(s, clock)
+	r.store, r.Ledger = s, ledger.New(s, ledger.Retention{}, clock)
 }
 
 // records returns the audit as it was exported and verified.
@@ -153,6 +153,7 @@ func TestOneOperation(t *testing.T) {
 
 	want := op1()
 	want.Attempt, want.Outcome, want.Created, want.Updated = 1, reserved, noon, noon
+	want.ResultExpires, want.KeyExpires = noon.Add(7*24*time.Hour), noon.Add(30*24*time.Hour)
 	got := r.begin(op1())
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Begin: %s", diff)
@@ -338,6 +339,7 @@ func TestNextAttempt(t *testing.T) {
 
 	want := again
 	want.ID, want.Attempt, want.Outcome, want.Created, want.Updated = "op1", 2, reserved, noon, r.now
+	want.ResultExpires, want.KeyExpires = noon.Add(7*day), noon.Add(30*day)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Begin: %s", diff)
 	}

@@ -14,13 +14,13 @@ import (
 const (
 	columns = `id, caller, actor, request_key, jti, run_id, server, tool, fingerprint, arguments,
 		attempt, state, ran, evidence, cause, deadline, created, updated,
-		legs, hold, snapshot, grant_line, profile, audience, scopes`
+		legs, hold, snapshot, grant_line, profile, audience, scopes, first_sent, supersedes, superseded_by`
 
 	selectRows    = `SELECT ` + columns + `, NULL FROM operations `
-	selectResults = `SELECT ` + columns + `, body FROM operations LEFT JOIN results ON operation = id `
+	selectResults = `SELECT ` + columns + `, (SELECT body FROM results WHERE operation = id) FROM operations `
 
 	putRow = `INSERT INTO operations (` + columns + `)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET
 			jti = excluded.jti, run_id = excluded.run_id, attempt = excluded.attempt,
 			state = excluded.state, ran = excluded.ran, evidence = excluded.evidence, cause = excluded.cause,
@@ -40,7 +40,8 @@ func put(tx *store.Tx, op Operation) error {
 		op.ID, op.Caller, op.Actor, op.RequestKey, op.JTI, op.RunID, op.Server, op.Tool, op.Fingerprint[:], op.Arguments[:],
 		op.Attempt, string(op.Outcome.State), string(op.Outcome.Ran), string(op.Outcome.Evidence), string(op.Outcome.Cause),
 		nanoseconds(op.Deadline), nanoseconds(op.Created), nanoseconds(op.Updated),
-		asJSON(op.Legs), op.Hold, op.Snapshot, op.Grant, op.Profile, op.Audience, asJSON(op.Scopes))
+		asJSON(op.Legs), op.Hold, op.Snapshot, op.Grant, op.Profile, op.Audience, asJSON(op.Scopes),
+		nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy)
 	return err
 }
 
@@ -60,6 +61,7 @@ type row struct {
 	op                         Operation
 	fingerprint, arguments     []byte
 	deadline, created, updated int64
+	firstSent                  int64
 	legs, scopes               []byte
 }
 
@@ -68,7 +70,8 @@ func (r *row) dest() []any {
 	return []any{
 		&op.ID, &op.Caller, &op.Actor, &op.RequestKey, &op.JTI, &op.RunID, &op.Server, &op.Tool, &r.fingerprint, &r.arguments,
 		&op.Attempt, &op.Outcome.State, &op.Outcome.Ran, &op.Outcome.Evidence, &op.Outcome.Cause, &r.deadline, &r.created, &r.updated,
-		&r.legs, &op.Hold, &op.Snapshot, &op.Grant, &op.Profile, &op.Audience, &r.scopes, &op.Result,
+		&r.legs, &op.Hold, &op.Snapshot, &op.Grant, &op.Profile, &op.Audience, &r.scopes,
+		&r.firstSent, &op.Supersedes, &op.SupersededBy, &op.Result,
 	}
 }
 
@@ -78,7 +81,7 @@ func (r *row) operation() (Operation, error) {
 		return Operation{}, fmt.Errorf("operation %q has a damaged digest", op.ID)
 	}
 	op.Fingerprint, op.Arguments = [32]byte(r.fingerprint), [32]byte(r.arguments)
-	op.Deadline, op.Created, op.Updated = moment(r.deadline), moment(r.created), moment(r.updated)
+	op.Deadline, op.Created, op.Updated, op.FirstSent = moment(r.deadline), moment(r.created), moment(r.updated), moment(r.firstSent)
 	if err := json.Unmarshal(r.legs, &op.Legs); err != nil {
 		return Operation{}, err
 	}

@@ -125,6 +125,10 @@ func (r *Runner) GetByKey(ctx context.Context, caller identity.Caller, actor ide
 	return r.look(caller, actor, job), nil
 }
 
+// NeverSent reports whether it is proven that a key which is not there was never
+// sent, see [ledger.Ledger.Remembers].
+func (r *Runner) NeverSent(firstSent time.Time) bool { return r.ledger.Remembers(firstSent) }
+
 func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.Operation) Answer {
 	answer := Answer{Operation: job}
 	if w := r.carried(job.ID); w != nil {

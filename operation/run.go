@@ -44,6 +44,8 @@ type Request struct {
 	Tool       string         // the server's own name for it
 	Arguments  strictjson.Raw // an object
 	RequestKey string
+	FirstSent  time.Time // when the caller first sent this key, as it says; zero: not known
+	Supersedes string    // the operation that this is to be the second run of; empty: none
 	RunID      string
 	Timeout    time.Duration // may only shorten; 0: what policy says
 	Wait       time.Duration // how long this request waits for the end; 0: not at all

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"database/sql"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,6 +15,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/uuid"
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/internal/devidp"
@@ -173,6 +177,105 @@ func TestSameKeyAtOnce(t *testing.T) {
 	}
 }
 
+// TestSecondRun: what may have run is run again by a new key that names it, once;
+// the old key still sends nothing, and each operation names the other.
+func TestSecondRun(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	drop := brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": "j"}, Key: "first"}
+	first := rig.Call(t, drop)
+	if first.State != "unknown" {
+		t.Fatalf("%s", first.Body)
+	}
+	again := drop
+	again.Key, again.Supersedes = "second", first.ID
+	second := rig.Call(t, again)
+	if second.ID == first.ID || second.Supersedes != first.ID || rig.Records.Calls("drop") != 2 {
+		t.Errorf("the second run: %s; %d calls", second.Body, rig.Records.Calls("drop"))
+	}
+	if repeat := rig.Call(t, again); repeat.ID != second.ID || repeat.Header.Get("Broker-Replayed") == "" {
+		t.Errorf("the second run's key again: %s", repeat.Body)
+	}
+	if old := rig.Call(t, drop); old.ID != first.ID || old.Superseded != second.ID {
+		t.Errorf("the old key: %s", old.Body)
+	}
+	again.Key = "third"
+	if third := rig.Call(t, again); third.Reason != "request_key_conflict" {
+		t.Errorf("a third run: %s", third.Body)
+	}
+	if n := rig.Records.Calls("drop"); n != 2 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// TestExpired: a week later the result is gone, and the key still sends nothing;
+// a month later the key is refused.
+func TestExpired(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	c := brokertest.Call{Key: uuid.Must(uuid.NewV7()).String()}
+	first := rig.Call(t, c)
+	if !first.ResultExpires.Equal(first.Created.Add(7*24*time.Hour)) || !first.KeyExpires.Equal(first.Created.Add(30*24*time.Hour)) {
+		t.Errorf("%s", first.Body)
+	}
+	age := func(by time.Duration) { // as if all of it had happened so long ago
+		t.Helper()
+		if err := rig.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		db, err := sql.Open("sqlite", rig.DatabasePath())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		for _, statement := range []string{`UPDATE operations SET created = created - ?`, `UPDATE results SET created = created - ?`, `UPDATE meta SET since = since - ?`} {
+			if _, err := db.Exec(statement, by.Nanoseconds()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := rig.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until := func(done func(brokertest.Answer) bool) brokertest.Answer {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		for {
+			got, err := rig.Look(ctx, "/v1/operations?request_key="+c.Key, c)
+			if err != nil || done(got) {
+				return got
+			}
+		}
+	}
+	age(8 * 24 * time.Hour)
+	if got := until(func(a brokertest.Answer) bool { return a.State == "expired" }); got.Ran != "yes" || got.Retry != "never" || got.Result != nil {
+		t.Errorf("after a week: %s", got.Body)
+	}
+	if got := rig.Call(t, c); got.ID != first.ID || got.State != "expired" {
+		t.Errorf("the key again: %s", got.Body)
+	}
+	changed := c
+	changed.Tool = "job"
+	if got := rig.Call(t, changed); got.Reason != "request_key_conflict" {
+		t.Errorf("the key with another payload: %s", got.Body)
+	}
+	age(23 * 24 * time.Hour)
+	until(func(a brokertest.Answer) bool { return a.Status == 404 })
+	c.Key = olderBy(uuid.Must(uuid.NewV7()), 31*24*time.Hour)
+	if got := rig.Call(t, c); got.Reason != "no_record" {
+		t.Errorf("a key from before the ledger's memory: %s", got.Body)
+	}
+	if n := rig.Records.Calls("whoami"); n != 1 {
+		t.Errorf("%d calls", n)
+	}
+}
+
+// olderBy is a UUIDv7 that was made so much earlier.
+func olderBy(u uuid.UUID, by time.Duration) string {
+	at := binary.BigEndian.Uint64(u[:8])>>16 - uint64(by.Milliseconds())
+	binary.BigEndian.PutUint64(u[:8], at<<16|binary.BigEndian.Uint64(u[:8])&0xffff)
+	return u.String()
+}
+
 // TestRepeatIsByteExact: a repeat and both retrievals give the bytes of the
 // first answer.
 func TestRepeatIsByteExact(t *testing.T) {
@@ -205,14 +308,16 @@ func TestNotYours(t *testing.T) {
 	if absent.Status != 404 {
 		t.Fatalf("%d %s", absent.Status, absent.Body)
 	}
+	noKey := rig.Get(t, "/v1/operations?request_key=another", brokertest.Call{})
 	portal := brokertest.Call{Bearer: rig.PortalBearer(), Assertion: rig.Assert("user:7")}
-	for name, got := range map[string]brokertest.Answer{
-		"another actor":         rig.Get(t, "/v1/operations/"+a.ID, brokertest.Call{Actor: "user:8"}),
-		"another actor, by key": rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{Actor: "user:8"}),
-		"another caller":        rig.Get(t, "/v1/operations/"+a.ID, portal),
+	for name, pair := range map[string][2]brokertest.Answer{
+		"another actor":          {rig.Get(t, "/v1/operations/"+a.ID, brokertest.Call{Actor: "user:8"}), absent},
+		"another actor, by key":  {rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{Actor: "user:8"}), noKey},
+		"another caller":         {rig.Get(t, "/v1/operations/"+a.ID, portal), absent},
+		"another caller, by key": {rig.Get(t, "/v1/operations?request_key=k", portal), noKey},
 	} {
-		if got.Status != 404 || !bytes.Equal(got.Body, absent.Body) {
-			t.Errorf("%s: %d %s, want %s", name, got.Status, got.Body, absent.Body)
+		if got, want := pair[0], pair[1]; got.Status != 404 || !bytes.Equal(got.Body, want.Body) {
+			t.Errorf("%s: %d %s, want %s", name, got.Status, got.Body, want.Body)
 		}
 	}
 }

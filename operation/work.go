@@ -27,7 +27,11 @@ func seal(req Request) (sealed, error) {
 	if err != nil {
 		return sealed{}, fault.New("operation.seal", fault.MalformedRequest, "arguments: "+err.Error())
 	}
-	names, _ := json.Marshal([]string{req.Server, req.Tool})
+	words := []string{req.Server, req.Tool}
+	if req.Supersedes != "" {
+		words = append(words, req.Supersedes)
+	}
+	names, _ := json.Marshal(words)
 	return sealed{req, sha256.Sum256(append(names, arguments[:]...)), arguments}, nil
 }
 
@@ -67,6 +71,7 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string) *wor
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	op := ledger.Operation{
 		ID: id, Caller: ask.Caller.ID(), Actor: ask.Actor.String(), RequestKey: ask.RequestKey, JTI: ask.Actor.JTI(), RunID: ask.RunID,
+		FirstSent: ask.FirstSent, Supersedes: ask.Supersedes,
 		Server: ask.Server, Tool: ask.Tool, Fingerprint: ask.fingerprint, Arguments: ask.arguments,
 		Deadline: deadline, Snapshot: d.Snapshot(), Audience: d.Audience(), Scopes: d.Scopes(),
 	}

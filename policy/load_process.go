@@ -123,8 +123,15 @@ func readStore(s *section) (st Store) {
 	if name := s.text("path", atMost(4096)); name != "" {
 		st.Path = s.l.path(name)
 	}
+	st.Results = s.duration("keep_results", time.Minute, mostKept)
+	st.Keys = s.duration("keep_keys", time.Minute, mostKept)
+	if st.Results > 0 && st.Keys < st.Results {
+		s.report("keep_results", "needs keep_keys beside it, not shorter: a result does not outlive its operation")
+	}
 	return st
 }
+
+const mostKept = 10 * 366 * 24 * time.Hour
 
 const (
 	defaultTimeout = 20 * time.Second

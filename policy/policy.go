@@ -73,7 +73,9 @@ type VaultAuth struct {
 
 // Store is where the rows live.
 type Store struct {
-	Path string // of the database file
+	Path    string        // of the database file
+	Results time.Duration // how long results are kept; 0: as the ledger does by itself
+	Keys    time.Duration // how long operations and their keys are
 }
 
 // A Caller is what policy knows of a caller besides who it is.

@@ -30,7 +30,7 @@ vault:
   ca_file: ca.pem
   auth: {method: approle, mount: approle/team, role_id: "role-7", secret_id_file: secret-id}
   hold: {role: broker-op}
-store: {path: data/broker.db}
+store: {path: data/broker.db, keep_results: 24h, keep_keys: 48h}
 operation: {timeout: 1m30s}
 callers:
   gateway:
@@ -194,7 +194,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 	for name, r := range map[string]struct{ want, got any }{
 		"path":    {path, s.Path},
 		"listen":  {policy.Listen{API: "unix:/run/broker/api.sock", Metrics: "[::1]:8472"}, s.Listen},
-		"store":   {policy.Store{Path: filepath.Join(dir, "data/broker.db")}, s.Store},
+		"store":   {policy.Store{Path: filepath.Join(dir, "data/broker.db"), Results: 24 * time.Hour, Keys: 48 * time.Hour}, s.Store},
 		"timeout": {90 * time.Second, s.Timeout},
 		"vault": {policy.Vault{
 			Address: "https://vault.example.org:8200", CA: ca, Role: "broker-op",

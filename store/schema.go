@@ -74,6 +74,14 @@ var migrations = []string{
 	DROP INDEX operations_held;
 	CREATE INDEX operations_live ON operations (caller, created)
 		WHERE state IN ('awaiting_approval', 'reserved', 'sending') OR hold = 'held';`,
+	// What ages: a result by its own column, an operation by when it was begun.
+	`ALTER TABLE operations ADD COLUMN first_sent    BIGINT NOT NULL DEFAULT 0;
+	ALTER TABLE operations ADD COLUMN supersedes    TEXT   NOT NULL DEFAULT '';
+	ALTER TABLE operations ADD COLUMN superseded_by TEXT   NOT NULL DEFAULT '';
+	ALTER TABLE results    ADD COLUMN created       BIGINT NOT NULL DEFAULT 0;
+	UPDATE results SET created = (SELECT created FROM operations WHERE id = operation);
+	CREATE INDEX results_age    ON results (created);
+	CREATE INDEX operations_age ON operations (created);`,
 }
 
 // migrate brings the schema up to date, and refuses a file that a newer broker

@@ -25,7 +25,7 @@ import (
 // for a request that began nothing.
 func callCommand(w world) *cobra.Command {
 	var flags clientFlags
-	var server, tool, arguments, key, wait, timeout string
+	var server, tool, arguments, key, wait, timeout, supersedes string
 	var raw bool
 	cmd := &cobra.Command{Use: "call", Short: "Run one tool call, as a gateway would", Args: cobra.NoArgs,
 		Long: `Run one tool call through a running broker and show how it ended, with its legs.
@@ -41,7 +41,7 @@ without a result; 3 it is still open.`,
 				key = uuid.Must(uuid.NewV7()).String()
 			}
 			body, _ := json.Marshal(map[string]any{"server": server, "tool": tool, "arguments": args,
-				"request_key": key, "wait": wait, "timeout": timeout})
+				"request_key": key, "wait": wait, "timeout": timeout, "supersedes": supersedes})
 			return show(cmd.Context(), w, &flags, raw, http.MethodPost, "/v1/operations", body)
 		}}
 	flags.bind(cmd)
@@ -51,6 +51,7 @@ without a result; 3 it is still open.`,
 	cmd.Flags().StringVar(&key, "key", "", "request key (default: a new UUIDv7); the same key never runs a second time")
 	cmd.Flags().StringVar(&wait, "wait", "", `how long to wait for the end, such as "5s" (default: until it ends)`)
 	cmd.Flags().StringVar(&timeout, "timeout", "", "shorten the operation's budget")
+	cmd.Flags().StringVar(&supersedes, "supersedes", "", "run a second time what may have run: the id of that operation")
 	cmd.Flags().BoolVar(&raw, "json", false, "print the broker's answer as it is")
 	cmd.MarkFlagRequired("server")
 	cmd.MarkFlagRequired("tool")

@@ -160,6 +160,7 @@ func (b *bench) refused(t *testing.T) {
 		{"POST", "/v1/operations", call("k"), stranger, 401},
 		{"POST", "/v1/operations", call("k"), other, 403},
 		{"POST", "/v1/operations", strings.Replace(call("k"), "whoami", "nothing", 1), nil, 403},
+		{"POST", "/v1/operations", strings.Replace(call("k"), `"run_id"`, `"supersedes":"aaaaaaaaaaaaaaaaaaaaaaaaaa","run_id"`, 1), nil, 404},
 		{"POST", "/v1/operations", `{"server":"` + strings.Repeat("a", 300<<10) + `"}`, nil, 413},
 		{"POST", "/v1/operations", call("k"), func(h http.Header) { h.Del("Content-Type") }, 415},
 		{"POST", "/v1/operations", strings.Replace(call("ended"), "whoami", "job", 1), nil, 422},
@@ -231,7 +232,7 @@ func (b *bench) unavailable(t *testing.T) {
 	}
 	c := b.config()
 	c.Ready = func() error { return fault.New("check", fault.VaultNotReady, "") }
-	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, time.Now), Policy: b.policy, Now: time.Now, Log: c.Log})
+	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Retention{}, time.Now), Policy: b.policy, Now: time.Now, Log: c.Log})
 	h := httpapi.New(c)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
