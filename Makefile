@@ -18,4 +18,4 @@ counterparts: ; sh test/install.sh
 vault:      ; sh test/vault/build.sh
 fuzz:       ; sh test/fuzz.sh
 soak: counterparts ; sh test/soak.sh
-bench: vault ; $(GO) run ./bench
+bench: vault ; $(GO) run ./bench && $(GO) test -run "^$$" -bench . ./ledger

@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	rand2 "math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,7 +23,7 @@ import (
 // and the drop's, which it does not. KB-written is what went to the files, the
 // log and checkpoints together.
 func BenchmarkOperation(b *testing.B) {
-	for _, callers := range []int{1, 64} {
+	for _, callers := range []int{1, 16, 64} {
 		b.Run(fmt.Sprint("callers=", callers), func(b *testing.B) {
 			s, err := store.Open(b.Context(), store.Config{Path: filepath.Join(b.TempDir(), "broker.db")})
 			if err != nil {
@@ -100,22 +102,125 @@ func recordOf(op ledger.Operation) audit.Record {
 	return audit.Record{Caller: op.Caller, Actor: op.Actor, Server: op.Server, Tool: op.Tool, Arguments: op.Arguments}
 }
 
-// BenchmarkGet reads one of many operations by its key.
-func BenchmarkGet(b *testing.B) {
-	s, err := store.Open(b.Context(), store.Config{Path: filepath.Join(b.TempDir(), "broker.db")})
-	if err != nil {
+// BenchmarkMillion is a ledger with a million operations: reading one by its
+// key, opening and recovering it, and what a sweep of all of them costs those who
+// write meanwhile.
+func BenchmarkMillion(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "broker.db")
+	now := time.Now()
+	open := func() (*store.Store, *ledger.Ledger) {
+		s, err := store.Open(b.Context(), store.Config{Path: path})
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s, ledger.New(s, ledger.Retention{}, func() time.Time { return now })
+	}
+	s, l := open()
+	many := 1_000_000
+	if testing.Short() {
+		many = 20_000
+	}
+	fill(b, s, l, many)
+
+	b.Run("find", func(b *testing.B) {
+		for b.Loop() {
+			if _, found, err := l.Find(b.Context(), "gateway", "user:7", fmt.Sprintf("key%07d", 1+rand2.IntN(many-1))); !found || err != nil {
+				b.Fatal(found, err)
+			}
+		}
+	})
+	b.Run("recover", func(b *testing.B) {
+		for b.Loop() {
+			s.Close()
+			s, l = open()
+			if _, _, err := l.Recover(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("sweep", func(b *testing.B) {
+		for range b.N {
+			alone := commits(b, l, func() bool { return true })
+			now = now.Add(8 * 24 * time.Hour)
+			swept := 0
+			beside := commits(b, l, func() bool {
+				more, err := l.Sweep(b.Context())
+				if err != nil {
+					b.Fatal(err)
+				}
+				swept++
+				time.Sleep(25 * time.Millisecond) // as the broker does
+				return more
+			})
+			b.ReportMetric(float64(percentile(alone, 99).Microseconds()), "p99-alone-us")
+			b.ReportMetric(float64(percentile(beside, 99).Microseconds()), "p99-beside-us")
+			b.ReportMetric(float64(percentile(beside, 99))/float64(percentile(alone, 99)), "p99-ratio")
+			b.ReportMetric(float64(percentile(beside, 50))/float64(percentile(alone, 50)), "p50-ratio")
+			b.ReportMetric(float64(swept), "chunks")
+		}
+	})
+	s.Close()
+}
+
+// fill writes finished operations, each with a result, as Begin and Finish do.
+func fill(b *testing.B, s *store.Store, l *ledger.Ledger, many int) {
+	result := make([]byte, 400)
+	if err := oneOperation(l, another(0), result); err != nil {
 		b.Fatal(err)
 	}
-	defer s.Close()
-	l := ledger.New(s, ledger.Retention{}, time.Now)
-	for n := range 1000 {
-		if err := oneOperation(l, another(n), make([]byte, 2048)); err != nil {
+	const rest = `attempt, state, ran, evidence, cause, deadline, created, updated, legs, hold, snapshot, grant_line, profile, audience, scopes,
+		first_sent, supersedes, superseded_by, caller, actor, jti, run_id, server, tool, fingerprint, arguments`
+	for n := 1; n < many; {
+		err := s.Commit(b.Context(), func(tx *store.Tx) error {
+			for range 10_000 {
+				id := fmt.Sprintf("%026d", n) // in order: by chance it would take many minutes
+				if _, err := tx.Exec(`INSERT INTO operations (id, request_key, `+strings.Replace(rest, "jti,", "", 1)+`, jti)
+					SELECT ?, ?, `+strings.Replace(rest, "jti,", "", 1)+`, '' FROM operations WHERE id = 'op0'`, id, fmt.Sprintf("key%07d", n)); err != nil {
+					return err
+				}
+				if _, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, result, id); err != nil {
+					return err
+				}
+				n++
+			}
+			return nil
+		})
+		if err != nil {
 			b.Fatal(err)
 		}
 	}
-	for b.Loop() {
-		if _, found, err := l.Find(b.Context(), "gateway", "user:7", "key500"); !found || err != nil {
-			b.Fatal(found, err)
+}
+
+// commits is how long 2,000 commits of 16 writers take while beside runs in a loop.
+func commits(b *testing.B, l *ledger.Ledger, beside func() bool) (took []time.Duration) {
+	var done atomic.Bool
+	var sweeper, writers sync.WaitGroup
+	sweeper.Go(func() {
+		for !done.Load() && beside() {
 		}
+	})
+	var mu sync.Mutex
+	for range 16 {
+		writers.Go(func() {
+			for range 125 {
+				op := random(0)
+				began := time.Now()
+				if _, _, err := l.Begin(context.Background(), op, recordOf(op)); err != nil {
+					b.Error(err)
+				}
+				mu.Lock()
+				took = append(took, time.Since(began))
+				mu.Unlock()
+			}
+		})
 	}
+	writers.Wait()
+	done.Store(true)
+	sweeper.Wait()
+	slices.Sort(took)
+	return took
+}
+
+func percentile(sorted []time.Duration, p int) time.Duration {
+	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
 }
