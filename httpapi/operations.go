@@ -240,28 +240,31 @@ func (a *API) byKey(ctx context.Context, r *request, actor identity.Actor, key, 
 // An Operation is an operation as its caller sees it. Clients decode an answer
 // into one, and a problem into a [Problem].
 type Operation struct {
-	ID         string         `json:"id"`
-	State      fault.State    `json:"state"`
-	Ran        fault.Ran      `json:"ran"`
-	Evidence   fault.Evidence `json:"evidence"`
-	Retry      fault.Retry    `json:"retry"`
-	Cause      fault.Reason   `json:"cause,omitempty"`
-	Server     string         `json:"server"`
-	Tool       string         `json:"tool"`
-	Actor      string         `json:"actor"`
-	RequestKey string         `json:"request_key"`
-	RunID      string         `json:"run_id,omitempty"`
-	FirstSent  time.Time      `json:"first_sent,omitzero"`
-	Supersedes string         `json:"supersedes,omitempty"`
-	Superseded string         `json:"superseded_by,omitempty"`
-	Attempt    int            `json:"attempt"`
-	Hold       string         `json:"hold,omitempty"`
-	Durability string         `json:"durability"`
-	Withheld   fault.Reason   `json:"withheld,omitempty"`
-	Legs       []audit.Leg    `json:"legs"`
-	Created    time.Time      `json:"created"`
-	Updated    time.Time      `json:"updated"`
-	Deadline   time.Time      `json:"deadline"`
+	ID       string         `json:"id"`
+	State    fault.State    `json:"state"`
+	Ran      fault.Ran      `json:"ran"`
+	Evidence fault.Evidence `json:"evidence"`
+	Retry    fault.Retry    `json:"retry"`
+	Cause    fault.Reason   `json:"cause,omitempty"`
+
+	LookWith *operation.Look `json:"look_with,omitempty"` // the server's own tool that says what became of it
+
+	Server     string       `json:"server"`
+	Tool       string       `json:"tool"`
+	Actor      string       `json:"actor"`
+	RequestKey string       `json:"request_key"`
+	RunID      string       `json:"run_id,omitempty"`
+	FirstSent  time.Time    `json:"first_sent,omitzero"`
+	Supersedes string       `json:"supersedes,omitempty"`
+	Superseded string       `json:"superseded_by,omitempty"`
+	Attempt    int          `json:"attempt"`
+	Hold       string       `json:"hold,omitempty"`
+	Durability string       `json:"durability"`
+	Withheld   fault.Reason `json:"withheld,omitempty"`
+	Legs       []audit.Leg  `json:"legs"`
+	Created    time.Time    `json:"created"`
+	Updated    time.Time    `json:"updated"`
+	Deadline   time.Time    `json:"deadline"`
 
 	// Until when the result, and then the operation with its key, is kept.
 	ResultExpires time.Time `json:"result_expires_at"`
@@ -275,10 +278,10 @@ type Operation struct {
 	Error  json.RawMessage `json:"error,omitempty"` // for rpc_error
 }
 
-func shown(a operation.Answer) Operation {
+func shown(a operation.Answer, at time.Time) Operation {
 	o := a.Outcome
 	b := Operation{
-		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: o.Retry(), Cause: o.Cause,
+		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: a.Operation.Retry(at), Cause: o.Cause, LookWith: a.Look,
 		Server: a.Server, Tool: a.Tool, Actor: a.Actor, RequestKey: a.RequestKey, RunID: a.RunID, Attempt: a.Attempt,
 		Hold: a.Hold, Durability: "durable", Withheld: a.Withheld, Legs: append([]audit.Leg{}, a.Legs...),
 		FirstSent: a.FirstSent, Supersedes: a.Supersedes, Superseded: a.SupersededBy,
@@ -295,7 +298,7 @@ func shown(a operation.Answer) Operation {
 // runs. The result's bytes are the server's own, so they are spliced in and
 // not encoded again.
 func (a *API) operation(got operation.Answer) answer {
-	b := shown(got)
+	b := shown(got, a.Now())
 	id := a.ledger()
 	b.Ledger = &id
 	if b.State != fault.RPCError {
@@ -332,7 +335,7 @@ func (a *API) operations(jobs []ledger.Operation) answer {
 		Ledger     Ledger      `json:"ledger"`
 	}{[]Operation{}, "168h", listLimit, a.ledger()}
 	for _, job := range jobs {
-		list.Operations = append(list.Operations, shown(operation.Answer{Operation: job}))
+		list.Operations = append(list.Operations, shown(operation.Answer{Operation: job}, a.Now()))
 	}
 	body, _ := json.Marshal(list)
 	return answer{status: http.StatusOK, media: "application/json", body: body}

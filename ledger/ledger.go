@@ -75,6 +75,13 @@ type Operation struct {
 	Supersedes   string    // the operation that this one is the second run of; empty: none
 	SupersededBy string    // the second run of this one; empty: none
 
+	// Of a server that honours a key: how it gets it, and until when a call in
+	// doubt may be made again with it. Doubted says that an earlier attempt is in
+	// doubt, so that nothing can be known to have not run.
+	Upstream    string
+	RepeatUntil time.Time
+	Doubted     bool
+
 	ResultExpires time.Time // when the result will be gone
 	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
 
@@ -87,6 +94,24 @@ type Operation struct {
 	Profile  string
 	Audience string
 	Scopes   []string
+}
+
+// Retry is what a caller may do next. It is the advice of the outcome, but that a
+// call in doubt may be made again while the server remembers its key.
+func (o Operation) Retry(at time.Time) fault.Retry {
+	if o.Outcome.State == fault.InDoubt && at.Before(o.RepeatUntil) {
+		return fault.RetrySafe
+	}
+	return o.Outcome.Retry()
+}
+
+// Settled is how an attempt's outcome stands for the whole operation: what an
+// earlier attempt left in doubt, a later one that did not run leaves in doubt.
+func (o Operation) Settled(out fault.Outcome) fault.Outcome {
+	if o.Doubted && out.Ran == fault.RanNo && !out.State.Open() {
+		return fault.Doubt(out.Cause)
+	}
+	return out
 }
 
 // A Ledger is safe for concurrent use.
@@ -109,8 +134,8 @@ var errKnown = errors.New("the operation is known")
 // Begin starts an attempt of op, or finds the operation with op's caller,
 // actor and request key. begun says which; rec is written only if it is true.
 //
-// The operation is begun if its key is new, or if its outcome is safe to
-// repeat; then it keeps ID and Created and has one more Attempt, and its
+// The operation is begun if its key is new, or if it is safe to repeat (see
+// [Operation.Retry]) in the way in which it was made; then it keeps ID and Created and has one more Attempt, and its
 // earlier outcome is in the audit alone. Begin sets Attempt, Outcome, Created
 // and Updated. It writes Hold as given: give [HoldHeld] if the operation may put a
 // token into Vault, since a process that dies cannot say so later.
@@ -155,10 +180,14 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		switch {
 		case known.Fingerprint != op.Fingerprint:
 			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")
-		case known.Outcome.Retry() != fault.RetrySafe:
+		case known.Retry(l.now()) != fault.RetrySafe || known.Outcome.State == fault.InDoubt && known.Upstream != op.Upstream:
 			return l.dated(known), errKnown
 		}
 		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt+1
+		op.FirstSent, op.Supersedes, op.SupersededBy, op.RepeatUntil = known.FirstSent, known.Supersedes, known.SupersededBy, known.RepeatUntil
+		if op.Doubted = known.Doubted || known.Outcome.State == fault.InDoubt; op.Doubted {
+			op.Outcome.Ran, op.Outcome.Evidence = fault.RanUnknown, fault.EvidenceNone
+		}
 	} else if err := l.secondRun(tx, op); err != nil {
 		return op, err
 	}
@@ -214,7 +243,7 @@ func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, le
 	default:
 		return ErrOrder
 	}
-	from := ` AND state = 'sending'`
+	from := ` AND (state = 'sending' OR state = 'reserved' AND doubted = 1)`
 	if out.Ran == fault.RanNo {
 		from = ` AND state IN ('reserved', 'sending')`
 	}

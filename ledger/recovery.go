@@ -24,7 +24,7 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 	counts := &audit.Recovered{}
 	records := []audit.Record{{Time: l.now(), Kind: audit.Recovery, Recovered: counts}}
 	for i := range left {
-		left[i].Outcome = leftBehind(left[i].Outcome.State)
+		left[i].Outcome = left[i].Settled(leftBehind(left[i].Outcome.State))
 		if left[i].Outcome.State == fault.NotSent {
 			counts.NotSent++
 		} else {

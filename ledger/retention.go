@@ -54,10 +54,12 @@ func (l *Ledger) secondRun(tx *store.Tx, op Operation) error {
 	}
 	var r row
 	found, err := tx.Scan(r.dest(), selectRows+`WHERE id = ? AND caller = ? AND actor = ?`, op.Supersedes, op.Caller, op.Actor)
-	old := r.op
-	switch retry := old.Outcome.Retry(); {
+	old, malformed := r.operation()
+	switch retry := old.Retry(l.now()); {
 	case err != nil:
 		return err
+	case found && malformed != nil:
+		return malformed
 	case !found:
 		return fault.New("ledger.Begin", fault.OperationNotFound, "supersedes: not there, or not yours")
 	case old.Server != op.Server || old.Tool != op.Tool:

@@ -232,3 +232,81 @@ func TestOneSecondRun(t *testing.T) {
 		t.Errorf("%d second runs", begun)
 	}
 }
+
+// TestDoubtStays: what one attempt left in doubt no later one denies, also when
+// a later one did not leave, or its process died before it did.
+func TestDoubtStays(t *testing.T) {
+	keyed := op1()
+	keyed.Upstream, keyed.RepeatUntil = "argument key", noon.Add(time.Hour)
+	second := func(t *testing.T, change func(*ledger.Operation)) (*rig, ledger.Operation, bool) {
+		r := newRig(t)
+		r.end(keyed, inDoubt, nil)
+		next := keyed
+		next.JTI = ""
+		if change != nil {
+			change(&next)
+		}
+		got, begun, err := r.Begin(t.Context(), next, audit.Record{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r, got, begun
+	}
+	unknown := func(t *testing.T, r *rig, cause fault.Reason) {
+		t.Helper()
+		got := r.get(keyed)
+		if got.Outcome != fault.Doubt(cause) || got.Attempt != 2 || !got.Doubted {
+			t.Errorf("%+v", got)
+		}
+	}
+	t.Run("open", func(t *testing.T) {
+		_, got, begun := second(t, nil)
+		if !begun || got.Outcome.Ran != fault.RanUnknown || got.Outcome.Evidence != fault.EvidenceNone || !got.RepeatUntil.Equal(noon.Add(time.Hour)) {
+			t.Errorf("%v, %+v", begun, got)
+		}
+	})
+	t.Run("not sent", func(t *testing.T) {
+		r, got, _ := second(t, nil)
+		if err := r.Finish(t.Context(), got.ID, 2, got.Settled(notSent), nil, nil, "", audit.Record{}); err != nil {
+			t.Fatal(err)
+		}
+		unknown(t, r, notSent.Cause)
+	})
+	t.Run("process died", func(t *testing.T) {
+		r, _, _ := second(t, nil)
+		r.reopen()
+		if _, _, err := r.Recover(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		unknown(t, r, fault.ProcessDied)
+	})
+	t.Run("answered", func(t *testing.T) {
+		r, got, _ := second(t, nil)
+		if err := r.Sending(t.Context(), got.ID, 2, audit.Record{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Finish(t.Context(), got.ID, 2, got.Settled(succeeded), []byte(`{}`), nil, "", audit.Record{}); err != nil || r.get(keyed).Outcome != succeeded {
+			t.Errorf("%v, %v", err, r.get(keyed).Outcome)
+		}
+	})
+	for name, change := range map[string]func(*ledger.Operation){
+		"another way":  func(o *ledger.Operation) { o.Upstream = "meta a/b" },
+		"no way":       func(o *ledger.Operation) { o.Upstream = "" },
+		"after window": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.end(keyed, inDoubt, nil)
+			next := keyed
+			next.JTI = ""
+			if change == nil {
+				r.now = noon.Add(time.Hour)
+			} else {
+				change(&next)
+			}
+			if _, begun, err := r.Begin(t.Context(), next, audit.Record{}); begun || err != nil {
+				t.Errorf("begun = %v, %v", begun, err)
+			}
+		})
+	}
+}

@@ -14,19 +14,20 @@ import (
 const (
 	columns = `id, caller, actor, request_key, jti, run_id, server, tool, fingerprint, arguments,
 		attempt, state, ran, evidence, cause, deadline, created, updated,
-		legs, hold, snapshot, grant_line, profile, audience, scopes, first_sent, supersedes, superseded_by`
+		legs, hold, snapshot, grant_line, profile, audience, scopes, first_sent, supersedes, superseded_by,
+		upstream, repeat_until, doubted`
 
 	selectRows    = `SELECT ` + columns + `, NULL FROM operations `
 	selectResults = `SELECT ` + columns + `, (SELECT body FROM results WHERE operation = id) FROM operations `
 
 	putRow = `INSERT INTO operations (` + columns + `)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET
 			jti = excluded.jti, run_id = excluded.run_id, attempt = excluded.attempt,
 			state = excluded.state, ran = excluded.ran, evidence = excluded.evidence, cause = excluded.cause,
 			deadline = excluded.deadline, updated = excluded.updated, legs = excluded.legs, hold = excluded.hold,
 			snapshot = excluded.snapshot, grant_line = excluded.grant_line, profile = excluded.profile,
-			audience = excluded.audience, scopes = excluded.scopes`
+			audience = excluded.audience, scopes = excluded.scopes, upstream = excluded.upstream, doubted = excluded.doubted`
 )
 
 // put writes op as a new row or as the next attempt of the row with its ID.
@@ -41,7 +42,7 @@ func put(tx *store.Tx, op Operation) error {
 		op.Attempt, string(op.Outcome.State), string(op.Outcome.Ran), string(op.Outcome.Evidence), string(op.Outcome.Cause),
 		nanoseconds(op.Deadline), nanoseconds(op.Created), nanoseconds(op.Updated),
 		asJSON(op.Legs), op.Hold, op.Snapshot, op.Grant, op.Profile, op.Audience, asJSON(op.Scopes),
-		nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy)
+		nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy, op.Upstream, nanoseconds(op.RepeatUntil), op.Doubted)
 	return err
 }
 
@@ -61,7 +62,7 @@ type row struct {
 	op                         Operation
 	fingerprint, arguments     []byte
 	deadline, created, updated int64
-	firstSent                  int64
+	firstSent, repeatUntil     int64
 	legs, scopes               []byte
 }
 
@@ -71,7 +72,7 @@ func (r *row) dest() []any {
 		&op.ID, &op.Caller, &op.Actor, &op.RequestKey, &op.JTI, &op.RunID, &op.Server, &op.Tool, &r.fingerprint, &r.arguments,
 		&op.Attempt, &op.Outcome.State, &op.Outcome.Ran, &op.Outcome.Evidence, &op.Outcome.Cause, &r.deadline, &r.created, &r.updated,
 		&r.legs, &op.Hold, &op.Snapshot, &op.Grant, &op.Profile, &op.Audience, &r.scopes,
-		&r.firstSent, &op.Supersedes, &op.SupersededBy, &op.Result,
+		&r.firstSent, &op.Supersedes, &op.SupersededBy, &op.Upstream, &r.repeatUntil, &op.Doubted, &op.Result,
 	}
 }
 
@@ -81,7 +82,8 @@ func (r *row) operation() (Operation, error) {
 		return Operation{}, fmt.Errorf("operation %q has a damaged digest", op.ID)
 	}
 	op.Fingerprint, op.Arguments = [32]byte(r.fingerprint), [32]byte(r.arguments)
-	op.Deadline, op.Created, op.Updated, op.FirstSent = moment(r.deadline), moment(r.created), moment(r.updated), moment(r.firstSent)
+	op.Deadline, op.Created, op.Updated = moment(r.deadline), moment(r.created), moment(r.updated)
+	op.FirstSent, op.RepeatUntil = moment(r.firstSent), moment(r.repeatUntil)
 	if err := json.Unmarshal(r.legs, &op.Legs); err != nil {
 		return Operation{}, err
 	}

@@ -44,8 +44,9 @@ type Call struct {
 	// alone; "" remembers none.
 	Context string
 
-	Idle     time.Duration  // a leg on which nothing comes in for so long is given up; 0: the budget alone
-	Progress func(Progress) // gets what the server says while it works; nil: it is not asked to
+	Meta     map[string]string // members of _meta besides those of the protocol; nil: none
+	Idle     time.Duration     // a leg on which nothing comes in for so long is given up; 0: the budget alone
+	Progress func(Progress)    // gets what the server says while it works; nil: it is not asked to
 }
 
 // A Report is how a conversation ended.
@@ -118,7 +119,7 @@ func (c *Conversation) CallTool(ctx context.Context, call Call, g Gate) (rep Rep
 	}
 	e := c.request(ctx, message{
 		method: methodCall, name: call.Tool, mirrored: mirrored, wantsProgress: call.Progress != nil,
-		params: params{Name: call.Tool, Arguments: call.Arguments},
+		params: params{Name: call.Tool, Arguments: call.Arguments}, meta: call.Meta,
 	})
 	e.readToolResult()
 	return c.report(e)

@@ -161,18 +161,18 @@ func TestBodies(t *testing.T) {
 	}{
 		{"modern", modern(result(good)), policy.EraAuto, []string{
 			`{"jsonrpc":"2.0","id":"$ID","method":"server/discover","params":{` + meta + `}}`,
-			`{"jsonrpc":"2.0","id":"$ID","method":"tools/call","params":{"name":"a<b","arguments":{"n":1.0,"z":9007199254740993},` + meta + `}}`,
+			`{"jsonrpc":"2.0","id":"$ID","method":"tools/call","params":{"name":"a<b","arguments":{"n":1.0,"z":9007199254740993},` + strings.TrimSuffix(meta, "}") + `,"example.org/key":"k"}}}`,
 		}},
 		{"legacy", legacy(result(good)), policy.EraLegacy, []string{
 			`{"jsonrpc":"2.0","id":"$ID","method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":` + who + `}}`,
 			`{"jsonrpc":"2.0","method":"notifications/initialized","params":{}}`,
-			`{"jsonrpc":"2.0","id":"$ID","method":"tools/call","params":{"name":"a<b","arguments":{"n":1.0,"z":9007199254740993}}}`,
+			`{"jsonrpc":"2.0","id":"$ID","method":"tools/call","params":{"name":"a<b","arguments":{"n":1.0,"z":9007199254740993},"_meta":{"example.org/key":"k"}}}`,
 		}},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			talk := client.Open(r.script.server(t, r.era))
 			defer talk.Close()
-			talk.CallTool(within(t, time.Second), mcpclient.Call{Tool: "a<b", Arguments: []byte(`{"n":1.0,"z":9007199254740993}`)}, open())
+			talk.CallTool(within(t, time.Second), mcpclient.Call{Tool: "a<b", Arguments: []byte(`{"n":1.0,"z":9007199254740993}`), Meta: map[string]string{"example.org/key": "k"}}, open())
 			var got []string
 			seen := map[string]bool{}
 			for _, q := range r.script.asked {

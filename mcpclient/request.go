@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"onbehalf.internal/broker/fault"
@@ -35,6 +37,7 @@ type message struct {
 	name          string // the tool, for Mcp-Name
 	mirrored      []header
 	params        params
+	meta          map[string]string // what _meta says besides
 	wantsProgress bool
 	notification  bool           // it has no id and no answer
 	answers       strictjson.Raw // the id of a request of the server's that it answers; nil: it answers none
@@ -50,7 +53,7 @@ type params struct {
 	ProtocolVersion string          `json:"protocolVersion,omitempty"`
 	Capabilities    *struct{}       `json:"capabilities,omitempty"`
 	ClientInfo      *implementation `json:"clientInfo,omitempty"`
-	Meta            *meta           `json:"_meta,omitempty"`
+	Meta            strictjson.Raw  `json:"_meta,omitempty"`
 }
 
 type implementation struct {
@@ -105,7 +108,8 @@ func (c *Conversation) encode(m message, id strictjson.Raw) *bytes.Buffer {
 	return &b
 }
 
-func (c *Conversation) meta(m message, id strictjson.Raw) *meta {
+// meta is the _meta of m; nil for none.
+func (c *Conversation) meta(m message, id strictjson.Raw) strictjson.Raw {
 	var said meta
 	if c.speaks.era == policy.EraModern {
 		said = meta{Version: c.speaks.version, Capabilities: &struct{}{}, Client: c.client.implementation()}
@@ -113,10 +117,19 @@ func (c *Conversation) meta(m message, id strictjson.Raw) *meta {
 	if m.wantsProgress {
 		said.ProgressToken = id
 	}
-	if said.Version == "" && said.ProgressToken == nil {
+	if said.Version == "" && said.ProgressToken == nil && m.meta == nil {
 		return nil
 	}
-	return &said
+	raw, err := json.Marshal(said)
+	for _, name := range slices.Sorted(maps.Keys(m.meta)) {
+		if err == nil {
+			raw, err = strictjson.With(raw, name, m.meta[name])
+		}
+	}
+	if err != nil {
+		panic("broker: internal error: a _meta of ours is not JSON, or has a name twice")
+	}
+	return raw
 }
 
 func (c *Conversation) setHeaders(h http.Header, m message) {

@@ -18,6 +18,7 @@ type Answer struct {
 	Replayed bool         // this request did not begin it
 	Withheld fault.Reason // why there is no Result though there is one; None otherwise
 	Volatile bool         // the outcome is not on disk
+	Look     *Look        // how to find out what became of it; nil: not known here, or not needed
 }
 
 // replay answers a repeat with the job that exists.
@@ -92,8 +93,10 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 	return Answer{}, refusal
 }
 
-// show withholds the result where the grant no longer stands.
+// show says how to look where that is the next thing to do, and withholds the
+// result where the grant no longer stands.
 func (r *Runner) show(q policy.Question, a Answer) Answer {
+	a.Look = r.lookWith(a.Operation, r.now())
 	if a.Result == nil {
 		return a
 	}

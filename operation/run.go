@@ -63,7 +63,7 @@ func (r *Runner) Run(ctx context.Context, req Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if known && !ask.mayRepeat(job) {
+	if known && !ask.mayRepeat(job, r.now()) {
 		return r.replay(ctx, ask, job)
 	}
 	decision, err := r.policy.Current().Decide(ask.question(), r.now()) // 2
@@ -81,7 +81,8 @@ func (r *Runner) Run(ctx context.Context, req Request) (Answer, error) {
 	}
 	w.op = job
 	go r.carry(w)
-	return r.wait(ctx, w, job, req.Wait)
+	answer, err := r.wait(ctx, w, job, req.Wait)
+	return r.show(ask.question(), answer), err
 }
 
 // carry takes a begun operation to its end.

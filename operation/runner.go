@@ -78,10 +78,13 @@ func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id st
 	if id == "" {
 		id = strings.ToLower(rand.Text())
 	}
-	w := newWork(ctx, ask, d, id)
+	call, err := callOf(ask, d)
+	if err != nil {
+		return nil, err
+	}
+	w := newWork(ctx, ask, d, id, call)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var err error
 	switch {
 	case !r.running[id].over():
 		err = errRunning
@@ -142,6 +145,7 @@ func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) A
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
 	defer cancel()
 	at := r.now()
+	outcome = w.op.Settled(outcome)
 	w.op.Outcome, w.op.Result, w.op.Legs, w.op.Updated = outcome, result, w.allLegs(), at
 	if w.session == nil || !w.session.Holds() {
 		w.op.Hold = ""

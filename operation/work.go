@@ -40,9 +40,9 @@ func (a sealed) question() policy.Question {
 }
 
 // mayRepeat reports whether the key may run again: only what provably did not
-// run, and only as the same request.
-func (a sealed) mayRepeat(job ledger.Operation) bool {
-	return job.Outcome.Retry() == fault.RetrySafe && job.Fingerprint == a.fingerprint
+// run, or what its server does not do twice, and only as the same request.
+func (a sealed) mayRepeat(job ledger.Operation, at time.Time) bool {
+	return job.Retry(at) == fault.RetrySafe && job.Fingerprint == a.fingerprint
 }
 
 // work is one attempt while it is carried. It belongs to the goroutine of
@@ -61,7 +61,7 @@ type work struct {
 	answer       Answer
 }
 
-func newWork(ctx context.Context, ask sealed, d policy.Decision, id string) *work {
+func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call mcpclient.Call) *work {
 	budget := d.Budget()
 	if ask.Timeout > 0 {
 		budget = min(budget, ask.Timeout)
@@ -79,8 +79,12 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string) *wor
 		// A process that dies cannot say later that Vault may have a token.
 		op.Grant, op.Profile, op.Hold = g.Where, g.Profile, ledger.HoldHeld
 	}
-	return &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}),
-		call: mcpclient.Call{Tool: ask.Tool, Arguments: ask.Arguments, Context: op.Profile + " " + op.Actor, Idle: d.Idle()}}
+	if key := d.UpstreamKey(); !key.IsZero() {
+		// A repeat has to reach the server, whole, while it remembers the key.
+		op.Upstream, op.RepeatUntil = carrier(key), ask.Received.Add(key.Window-d.Budget())
+	}
+	call.Context = op.Profile + " " + op.Actor
+	return &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}), call: call}
 }
 
 // protect runs the legs. A panic ends the operation like any other fault: in
@@ -206,6 +210,6 @@ func (w *work) logLine() []any {
 	return []any{
 		"operation", a.ID, "attempt", a.Attempt, "caller", a.Caller, "actor", a.Actor, "server", a.Server, "tool", a.Tool,
 		"state", string(a.Outcome.State), "ran", string(a.Outcome.Ran), "evidence", string(a.Outcome.Evidence), "cause", string(a.Outcome.Cause),
-		"retry", string(a.Outcome.Retry()), "hold", a.Hold, "legs", len(a.Legs), "ms", a.Updated.Sub(a.Created).Milliseconds(),
+		"retry", string(a.Operation.Retry(a.Updated)), "hold", a.Hold, "legs", len(a.Legs), "ms", a.Updated.Sub(a.Created).Milliseconds(),
 	}
 }

@@ -64,6 +64,9 @@ func (d Decision) Idle() time.Duration {
 	return cmp.Or(d.d.server.Tools[d.d.q.Tool].Idle, d.d.server.Idle)
 }
 
+// UpstreamKey is how the tool takes a key by which it does nothing twice.
+func (d Decision) UpstreamKey() UpstreamKey { return d.d.server.Tools[d.d.q.Tool].Key }
+
 // Snapshot is the hash of the snapshot that decided.
 func (d Decision) Snapshot() string { return d.d.snapshot }
 

@@ -14,6 +14,7 @@ func readServers(root *section, profiles map[string]*Profile, timeout time.Durat
 		v := readServer(s, id)
 		v.Auth = readAuth(s.child("auth"), names, profiles)
 		v.Tools = readTools(s, v, timeout, locals)
+		v.Recovery = readRecovery(s.child("recovery"), v.Tools)
 		servers[id] = v
 	}
 	return servers
@@ -107,6 +108,7 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 			Timeout:  t.duration("timeout", leastTimeout, mostTimeout),
 			Idle:     t.duration("idle_window", leastTimeout, mostTimeout),
 			Expected: t.duration("expected_duration", leastTimeout, mostTimeout),
+			Key:      readUpstreamKey(t.child("request_key")),
 		}
 		t.longEnough(tool.Expected, "timeout", cmp.Or(tool.Timeout, server.Timeout, timeout))
 		t.longEnough(tool.Expected, "idle_window", cmp.Or(tool.Idle, server.Idle))
@@ -127,4 +129,38 @@ func (s *section) longEnough(expected time.Duration, key string, limit time.Dura
 	if limit > 0 && expected > limit {
 		s.report("expected_duration", fmt.Sprintf("is %v, but the %s of this tool is %v; give it a longer one", expected, key, limit))
 	}
+}
+
+const (
+	leastKeyWindow = time.Minute
+	mostKeyWindow  = 366 * 24 * time.Hour
+)
+
+func readUpstreamKey(s *section) (k UpstreamKey) {
+	if s == nil {
+		return k
+	}
+	defer s.end()
+	s.need("window")
+	k.Window = s.duration("window", leastKeyWindow, mostKeyWindow)
+	k.Argument = s.text("argument", argument)
+	k.Meta = s.text("meta", metaName)
+	if s.has("argument") == s.has("meta") {
+		s.report("argument", "or meta says where the key goes: give one of them")
+	}
+	return k
+}
+
+func readRecovery(s *section, tools map[string]Tool) (r Recovery) {
+	if s == nil {
+		return r
+	}
+	defer s.end()
+	s.need("tool")
+	r.Tool = s.text("tool", toolName)
+	r.Argument = s.text("argument", argument)
+	if tool := tools[r.Tool]; r.Tool != "" && (!tool.Enabled || tool.Effect != "read") {
+		s.report("tool", quote(r.Tool)+" must be among the tools of this server, enabled and with effect: read")
+	}
+	return r
 }

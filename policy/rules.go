@@ -20,6 +20,7 @@ var (
 	toolName    = matching(`[A-Za-z0-9_.-]{1,128}`, "1 to 128 of A-Z a-z 0-9 _ . -") // MCP 2025-11-25, tool names
 	roleName    = matching(`[A-Za-z0-9_-]{1,64}`, "1 to 64 of A-Z a-z 0-9 _ -")
 	mountPath   = matching(`[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64}){0,3}`, "a mount path, such as approle")
+	argument    = matching(`[A-Za-z_][A-Za-z0-9_.-]{0,127}`, "1 to 128 of A-Z a-z 0-9 _ . -, the first a letter or _")
 	paramName   = matching(`[A-Za-z0-9_.-]{1,64}`, "1 to 64 of A-Z a-z 0-9 _ . -")
 	headerToken = matching("[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}", "the name of a header, at most 64 long") // RFC 9110 §5.1
 	scope       = matching(`[\x21\x23-\x5b\x5d-\x7e]{1,128}`, `one scope of RFC 6749 §3.3: 1 to 128 visible characters, no quote, no backslash, no space`)
@@ -38,6 +39,23 @@ func matching(shape, want string) rule {
 		return ""
 	}
 }
+
+// metaName accepts a name in _meta that MCP does not keep for itself (2025-11-25,
+// basic, general fields).
+func metaName(s string) string {
+	prefix, name, ok := strings.Cut(s, "/")
+	if !ok || !metaPart.MatchString(prefix) || !metaPart.MatchString(name) {
+		return "must be a prefix, a slash and a name, such as example.org/request-key"
+	}
+	for label := range strings.SplitSeq(prefix, ".") {
+		if label == "mcp" || label == "modelcontextprotocol" {
+			return "must not be a name that MCP keeps for itself"
+		}
+	}
+	return ""
+}
+
+var metaPart = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?$`)
 
 func oneOf(words ...string) rule {
 	return func(s string) string {

@@ -25,6 +25,7 @@ type Server struct {
 	Idle             time.Duration // how long a leg may go without a byte; 0: its budget
 	Limits           Limits
 	Auth             Auth
+	Recovery         Recovery
 	Tools            map[string]Tool // by remote name
 	Where            string          // file:line
 }
@@ -61,6 +62,26 @@ type Tool struct {
 	// Expected is how long a call takes when all is well; 0: not said. Neither
 	// the timeout nor the idle window may be shorter.
 	Expected time.Duration
+
+	Key UpstreamKey
+}
+
+// An UpstreamKey says how a server takes a key by which it never does one thing
+// twice. Zero: it takes none.
+type UpstreamKey struct {
+	Argument string        // the argument that carries it; or
+	Meta     string        // the member of _meta that does
+	Window   time.Duration // for how long the server remembers it, as it states
+}
+
+// IsZero reports whether the server takes no key.
+func (k UpstreamKey) IsZero() bool { return k.Window == 0 }
+
+// Recovery is the server's own way to look what became of a call: a tool that
+// only reads. Zero: it has none.
+type Recovery struct {
+	Tool     string
+	Argument string // of that tool, for the [UpstreamKey]; empty: it takes none
 }
 
 // A DataClass says how much harm a server's data can do; 0 is undeclared.

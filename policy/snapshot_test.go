@@ -94,7 +94,8 @@ servers:
     idle_window: 8s
     limits: {body: 1048576, event: 65536, stream: 4194304, events: 100, error_body: 4096, head: 32768, depth: 32, pages: 10, tools: 200, cursor: 512}
     auth: {mode: delegated, profile: company, audience: mcp-api, scopes: [records.write, records.read], discovery_credential: "vault:kv/broker/discovery/records#token"}
-    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, expected_duration: 3s}, save: {enabled: false}}
+    recovery: {tool: search, argument: key}
+    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, expected_duration: 3s}, save: {enabled: false, request_key: {argument: key, window: 24h}}, send: {enabled: true, request_key: {meta: example.org/key, window: 1h}}}
   tickets:
     url: https://tickets.example.org/mcp
     enabled: true
@@ -167,9 +168,11 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		},
 		Tools: map[string]policy.Tool{
 			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Expected: 3 * time.Second},
-			"save":   {Effect: "write"},
+			"save":   {Effect: "write", Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}},
+			"send":   {Enabled: true, Effect: "write", Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
 		},
-		Where: "profiles.yaml:58",
+		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
+		Where:    "profiles.yaml:58",
 	}, &policy.Server{
 		ID:               "tickets",
 		URL:              parseURL(t, "https://tickets.example.org/mcp"),
@@ -181,7 +184,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Placement: "header", Header: "X-Api-Key",
 		},
 		Tools: map[string]policy.Tool{},
-		Where: "profiles.yaml:73",
+		Where: "profiles.yaml:74",
 	}
 	grant := &policy.Grant{
 		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",

@@ -82,6 +82,10 @@ var migrations = []string{
 	UPDATE results SET created = (SELECT created FROM operations WHERE id = operation);
 	CREATE INDEX results_age    ON results (created);
 	CREATE INDEX operations_age ON operations (created);`,
+	// What a server that honours keys needs for a doubtful call to be made again.
+	`ALTER TABLE operations ADD COLUMN upstream     TEXT   NOT NULL DEFAULT '';
+	ALTER TABLE operations ADD COLUMN repeat_until BIGINT NOT NULL DEFAULT 0;
+	ALTER TABLE operations ADD COLUMN doubted      BIGINT NOT NULL DEFAULT 0;`,
 }
 
 // migrate brings the schema up to date, and refuses a file that a newer broker

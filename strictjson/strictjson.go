@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -110,6 +111,23 @@ func Parts(b Raw) map[string]Raw {
 		return nil
 	}
 	return m
+}
+
+// With returns the object b, which was checked before, with one more member of
+// text at its end. The rest keeps its bytes. It fails if the name is taken.
+func With(b Raw, name, value string) (Raw, error) {
+	if _, taken := Parts(b)[name]; taken {
+		return nil, fmt.Errorf("%q is there already", name)
+	}
+	member, err := json.Marshal(map[string]string{name: value})
+	if err != nil {
+		return nil, err
+	}
+	head := bytes.TrimRight(b[:bytes.LastIndexByte(b, '}')], " \t\r\n")
+	if head[len(head)-1] != '{' {
+		head = append(slices.Clip(head), ',')
+	}
+	return append(slices.Clip(head), member[1:]...), nil
 }
 
 func checkObject(b []byte, levels int) error {
