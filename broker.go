@@ -53,9 +53,10 @@ type Config struct {
 	Log      *slog.Logger        // nil: JSON lines on standard error
 	Now      func() time.Time    // nil: time.Now
 
-	// For tests: how long the reading of an API request may take, and how long
-	// an answer waits for the drop of its hold; 0: what their packages say.
-	ReadTimeout, DropWait time.Duration
+	// For tests: how long the reading of an API request may take, how long a
+	// stream is silent, and how long an answer waits for the drop of its hold; 0:
+	// what their packages say.
+	ReadTimeout, Heartbeat, DropWait time.Duration
 
 	// Tamper breaks commits, for tests; see [store.Config].
 	Tamper func(store.Moment, []audit.Record) error
@@ -75,6 +76,7 @@ type Broker struct {
 	log      *slog.Logger
 	now      func() time.Time
 	timeout  time.Duration // Config.ReadTimeout
+	beat     time.Duration // Config.Heartbeat
 
 	mu       sync.Mutex
 	draining bool
@@ -92,7 +94,7 @@ func New(ctx context.Context, c Config) (*Broker, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now, timeout: c.ReadTimeout}
+	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now, timeout: c.ReadTimeout, beat: c.Heartbeat}
 	if err := b.build(ctx, c); err != nil {
 		b.close()
 		return nil, err
@@ -264,7 +266,7 @@ func (b *Broker) handler() http.Handler {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
 	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Ready: b.Ready,
-		Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now})
+		Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})
 }
 
 // Ready is nil when an operation could run now; else it says what is missing.

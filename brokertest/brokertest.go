@@ -58,6 +58,7 @@ type Options struct {
 	Config      func(yaml string) string // last word on the configuration
 	Log         io.Writer                // gets the broker's log besides Rig.Log
 	ReadTimeout time.Duration            // of the API, to try it out; 0: the real one
+	Heartbeat   time.Duration            // of its streams, the same
 	Tamper      func(store.Moment, []audit.Record) error
 	Dir         string // for configuration and database; empty: a temporary one
 }
@@ -241,6 +242,7 @@ func (r *Rig) startBroker(ctx context.Context, o Options) error {
 		Log:         slog.New(slog.NewJSONHandler(o.Log, nil)),
 		Tamper:      o.Tamper,
 		ReadTimeout: o.ReadTimeout,
+		Heartbeat:   o.Heartbeat,
 		DropWait:    dropWait,
 	})
 	if err != nil {

@@ -35,7 +35,7 @@ import (
 	"onbehalf.internal/broker/policy"
 )
 
-// Config is what the API works with; every field is needed.
+// Config is what the API works with; every field is needed but the last.
 type Config struct {
 	Runner  *operation.Runner
 	Policy  *policy.Holder
@@ -45,6 +45,8 @@ type Config struct {
 	Metrics *Metrics
 	Log     *slog.Logger
 	Now     func() time.Time
+
+	Heartbeat time.Duration // how long a stream is silent at most; 0: 15 s
 }
 
 // An API answers HTTP requests.
@@ -117,7 +119,7 @@ func (a *API) serve(rt route, w http.ResponseWriter, hr *http.Request, param fun
 		ans = a.problem(err)
 	}
 	a.Metrics.request(rt.path, ans.status)
-	ans.write(w)
+	ans.write(hr.Context(), w)
 }
 
 func (a *API) admit(rt route, w http.ResponseWriter, r *request) (answer, error) {

@@ -21,14 +21,14 @@ func (a *API) guard(next http.Handler) http.Handler {
 		defer func() {
 			if p := recover(); p != nil {
 				a.Log.Error("panic in a handler", "type", typeOf(p), "at", panicSite())
-				a.problem(fault.New("httpapi.guard", fault.InternalError, "")).write(w)
+				a.problem(fault.New("httpapi.guard", fault.InternalError, "")).write(r.Context(), w)
 			}
 		}()
 		switch {
 		case len(a.Hosts) > 0 && !slices.Contains(a.Hosts, r.Host):
-			a.problem(fault.New("httpapi.guard", fault.HostNotAllowed, "the Host header must be the address this broker listens on")).write(w)
+			a.problem(fault.New("httpapi.guard", fault.HostNotAllowed, "the Host header must be the address this broker listens on")).write(r.Context(), w)
 		case r.Header.Get("Origin") != "":
-			a.problem(fault.New("httpapi.guard", fault.HostNotAllowed, "browsers may not call this API")).write(w)
+			a.problem(fault.New("httpapi.guard", fault.HostNotAllowed, "browsers may not call this API")).write(r.Context(), w)
 		case r.Method == http.MethodOptions: // echo would answer it for anybody
 			a.unrouted(w, r, fault.MethodNotAllowed)
 		default:

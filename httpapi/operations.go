@@ -58,11 +58,11 @@ func (a *API) run(ctx context.Context, r *request) (answer, error) {
 		return answer{}, err
 	}
 	req.Caller, req.Actor, req.Received = r.caller, actor, r.received
-	got, err := a.Runner.Run(ctx, req)
-	if err != nil {
-		return answer{}, err
+	if wantsStream(r.http.Header) {
+		req.Wait, req.Progress = 0, true
 	}
-	return a.operation(got), nil
+	got, err := a.Runner.Run(ctx, req)
+	return a.told(r, actor, got, err)
 }
 
 var (
@@ -161,8 +161,16 @@ func (a *API) get(ctx context.Context, r *request) (answer, error) {
 		return answer{}, err
 	}
 	got, err := a.Runner.Get(ctx, r.caller, actor, r.param("id"))
-	if err != nil {
+	return a.told(r, actor, got, err)
+}
+
+// told is one operation in the form that was asked for.
+func (a *API) told(r *request, actor identity.Actor, got operation.Answer, err error) (answer, error) {
+	switch {
+	case err != nil:
 		return answer{}, err
+	case wantsStream(r.http.Header):
+		return a.follow(r.caller, actor, got), nil
 	}
 	return a.operation(got), nil
 }

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,18 +22,25 @@ type answer struct {
 	media   string
 	headers map[string]string
 	body    []byte
+	stream  func(context.Context, *events) // in place of body
 }
 
-func (ans answer) write(w http.ResponseWriter) {
+func (ans answer) write(ctx context.Context, w http.ResponseWriter) {
 	h := w.Header()
 	for k, v := range ans.headers {
 		h.Set(k, v)
 	}
 	h.Set("Content-Type", ans.media)
-	h.Set("Content-Length", strconv.Itoa(len(ans.body)))
+	if ans.stream == nil {
+		h.Set("Content-Length", strconv.Itoa(len(ans.body)))
+	}
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(ans.status)
+	if ans.stream != nil {
+		ans.stream(ctx, &events{w, http.NewResponseController(w)})
+		return
+	}
 	w.Write(ans.body)
 }
 
@@ -146,7 +154,7 @@ func (a *API) unrouted(w http.ResponseWriter, r *http.Request, reason fault.Reas
 	}
 	ans := a.problem(fault.New("httpapi.route", reason, ""))
 	a.Metrics.request("other", ans.status)
-	ans.write(w)
+	ans.write(r.Context(), w)
 }
 
 func tooLarge(err error) bool {

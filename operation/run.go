@@ -48,6 +48,7 @@ type Request struct {
 	Supersedes string    // the operation that this is to be the second run of; empty: none
 	RunID      string
 	Timeout    time.Duration // may only shorten; 0: what policy says
+	Progress   bool          // ask the server to say how far it is, see [Runner.Watch]
 	Wait       time.Duration // how long this request waits for the end; 0: not at all
 	Received   time.Time     // the deadline counts from here
 }

@@ -57,6 +57,7 @@ type work struct {
 	session      *session.Session
 	legs         []audit.Leg // of the MCP conversation; after its end with the farewell
 	sent         bool        // tools/call may have left
+	said         said        // has a lock of its own
 	ended        chan struct{}
 	answer       Answer
 }
@@ -84,7 +85,11 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 		op.Upstream, op.RepeatUntil = carrier(key), ask.Received.Add(key.Window-d.Budget())
 	}
 	call.Context = op.Profile + " " + op.Actor
-	return &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}), call: call}
+	w := &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}), call: call}
+	if ask.Progress {
+		w.call.Progress = w.said.note
+	}
+	return w
 }
 
 // protect runs the legs. A panic ends the operation like any other fault: in
