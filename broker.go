@@ -28,6 +28,7 @@ import (
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/session"
 	"onbehalf.internal/broker/store"
@@ -109,7 +110,11 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if b.store, err = store.Open(ctx, store.Config{Path: c.Snapshot.Store.Path, Now: c.Now, Tamper: c.Tamper}); err != nil {
 		return err
 	}
-	b.ledger = ledger.New(b.store, ledger.Retention{Results: c.Snapshot.Store.Results, Keys: c.Snapshot.Store.Keys}, c.Now)
+	box, err := resultsBox(c.Snapshot.Keys.Results)
+	if err != nil {
+		return err
+	}
+	b.ledger = ledger.New(b.store, ledger.Config{Now: c.Now, Box: box, Keep: ledger.Retention{Results: c.Snapshot.Store.Results, Keys: c.Snapshot.Store.Keys}})
 	if _, _, err = b.ledger.Recover(ctx); err != nil {
 		return err
 	}
@@ -161,6 +166,29 @@ func readSecret(path string) (secret.Text, error) {
 		return secret.Text{}, fmt.Errorf("reading %q: not allowed", path)
 	}
 	return secret.New(strings.TrimSpace(string(raw))), nil
+}
+
+// resultsBox reads the keys that seal results; no path is no key.
+func resultsBox(path string) (*seal.Box, error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := readSecret(path)
+	if err != nil {
+		return nil, err
+	}
+	var keys []secret.Text
+	for _, line := range strings.Fields(text.Reveal()) {
+		keys = append(keys, secret.New(line))
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("reading %q: no key is in it", path)
+	}
+	box, err := seal.New(keys...)
+	if err != nil {
+		err = fmt.Errorf("reading %q: %w", path, err)
+	}
+	return box, err
 }
 
 // Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".
@@ -315,7 +343,7 @@ func sameFoundation(a, b *policy.Snapshot) bool {
 	va, vb := a.Vault, b.Vault
 	ca, cb := va.CA, vb.CA
 	va.CA, vb.CA = nil, nil
-	return a.Listen == b.Listen && a.Store == b.Store && va == vb && equalPools(ca, cb)
+	return a.Listen == b.Listen && a.Store == b.Store && a.Keys == b.Keys && va == vb && equalPools(ca, cb)
 }
 
 func equalPools(a, b *x509.CertPool) bool { return a == nil && b == nil || a != nil && a.Equal(b) }

@@ -21,7 +21,7 @@ var floors = [][]string{
 	{"secret/canary"},                            //
 	{"strictjson", "cache"},                      //
 	{"identity", "audit"},                        //
-	{"policy", "egress", "store"},                // 1: what may be; how bytes leave; where rows live
+	{"policy", "egress", "store", "seal"},        // 1: what may be; how bytes leave; where rows live
 	{"policy/policytest"},                        //
 	{"exchange", "mcpclient", "vault", "ledger"}, // 2: the three ways out; what happened
 	{"vault/vaulttest"},                          //

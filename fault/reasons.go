@@ -59,6 +59,7 @@ const (
 	StoreFailed      Reason = "store_failed"
 	StoreUnavailable Reason = "store_unavailable"
 	ProcessDied      Reason = "process_died"
+	ResultClosed     Reason = "result_closed" // it is there, and no key of ours opens it
 	InternalError    Reason = "internal_error"
 )
 
@@ -165,7 +166,7 @@ var kinds = map[Reason]Kind{
 	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, ApprovalRequired: Denied,
 	DiscoveryMissing: Denied, GrantRevoked: Denied,
 
-	StoreFailed: Unavailable, StoreUnavailable: Unavailable, ProcessDied: Unknown, InternalError: Internal,
+	StoreFailed: Unavailable, StoreUnavailable: Unavailable, ProcessDied: Unknown, ResultClosed: Unavailable, InternalError: Internal,
 
 	VaultUnreachable: Unavailable, VaultSealed: Unavailable, VaultDenied: Unavailable, VaultRateLimited: Unavailable,
 	VaultUnexpected: Unavailable, VaultNotReady: Unavailable, CredentialMissing: Unavailable, CredentialRejected: Unavailable,

@@ -30,7 +30,7 @@ func BenchmarkOperation(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer s.Close()
-			l := ledger.New(s, ledger.Retention{}, time.Now)
+			l := ledger.New(s, ledger.Config{})
 			result := make([]byte, 2048)
 			var n atomic.Int64
 			var running atomic.Int64
@@ -113,7 +113,7 @@ func BenchmarkMillion(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		return s, ledger.New(s, ledger.Retention{}, func() time.Time { return now })
+		return s, ledger.New(s, ledger.Config{Now: func() time.Time { return now }})
 	}
 	s, l := open()
 	many := 1_000_000

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
@@ -66,7 +65,7 @@ func sendForEver(path string) error {
 	if err != nil {
 		return err
 	}
-	l := ledger.New(s, ledger.Retention{}, time.Now)
+	l := ledger.New(s, ledger.Config{})
 	for n := 0; ; n++ {
 		op, _, err := l.Begin(ctx, another(n), audit.Record{})
 		if err != nil {

@@ -37,6 +37,7 @@ import (
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/store"
 )
 
@@ -86,6 +87,7 @@ type Operation struct {
 	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
 
 	Result []byte // exact bytes of the server's result or error object; nil while open, in lists, and where it is withheld
+	Closed bool   // there is a result, and no key of ours opens it
 	Legs   []audit.Leg
 	Hold   string
 
@@ -118,14 +120,28 @@ func (o Operation) Settled(out fault.Outcome) fault.Outcome {
 type Ledger struct {
 	store   *store.Store
 	now     func() time.Time
-	keep    Retention
+	conf    Config
 	denials denials
 	reads   sync.Map // :: text of a query → *sql.Stmt
 }
 
-// New returns the ledger in s. now is the clock of its rows and records.
-func New(s *store.Store, keep Retention, now func() time.Time) *Ledger {
-	return &Ledger{store: s, now: now, keep: keep.orDefault(), denials: denials{windows: map[refusal]*window{}}}
+// Config is what a Ledger needs besides its store; the zero Config works.
+type Config struct {
+	Now  func() time.Time // the clock of rows and records; nil: time.Now
+	Keep Retention
+	Box  *seal.Box // what results are kept in; nil: compressed alone
+}
+
+// New returns the ledger in s.
+func New(s *store.Store, c Config) *Ledger {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Box == nil {
+		c.Box = &seal.Box{}
+	}
+	c.Keep = c.Keep.orDefault()
+	return &Ledger{store: s, now: c.Now, conf: c, denials: denials{windows: map[refusal]*window{}}}
 }
 
 // errKnown undoes a Begin that found the operation.
@@ -181,7 +197,7 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		case known.Fingerprint != op.Fingerprint:
 			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")
 		case known.Retry(l.now()) != fault.RetrySafe || known.Outcome.State == fault.InDoubt && known.Upstream != op.Upstream:
-			return l.dated(known), errKnown
+			return l.dated(l.opened(known)), errKnown
 		}
 		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt+1
 		op.FirstSent, op.Supersedes, op.SupersededBy, op.RepeatUntil = known.FirstSent, known.Supersedes, known.SupersededBy, known.RepeatUntil
@@ -229,7 +245,7 @@ func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.O
 		if err := l.end(tx, id, attempt, out, legs, hold, rec.Time); err != nil || result == nil {
 			return err
 		}
-		_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, result, id)
+		_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, l.conf.Box.Seal(result, id), id)
 		return err
 	}, ended(named(rec, audit.Outcome, id, attempt), out))
 	return failure("ledger.Finish", err)

@@ -19,6 +19,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/store"
 )
@@ -32,6 +33,7 @@ type rig struct {
 	path  string
 	store *store.Store
 	now   time.Time
+	box   *seal.Box
 	fail  func(store.Moment, []audit.Record) error
 }
 
@@ -59,7 +61,7 @@ func (r *rig) reopen() {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.store, r.Ledger = s, ledger.New(s, ledger.Retention{}, clock)
+	r.store, r.Ledger = s, ledger.New(s, ledger.Config{Now: clock, Box: r.box})
 }
 
 // records returns the audit as it was exported and verified.

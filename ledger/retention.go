@@ -27,7 +27,7 @@ func (r Retention) orDefault() Retention {
 
 // dated says on op how long it is kept.
 func (l *Ledger) dated(op Operation) Operation {
-	op.ResultExpires, op.KeyExpires = op.Created.Add(l.keep.Results), op.Created.Add(l.keep.Keys)
+	op.ResultExpires, op.KeyExpires = op.Created.Add(l.conf.Keep.Results), op.Created.Add(l.conf.Keep.Keys)
 	return op
 }
 
@@ -36,7 +36,7 @@ func (l *Ledger) dated(op Operation) Operation {
 // forgotten nothing since. Of a key without a time it proves nothing.
 func (l *Ledger) Remembers(firstSent time.Time) bool {
 	_, since := l.store.Ledger()
-	return !firstSent.IsZero() && !firstSent.Before(since.Truncate(time.Millisecond)) && firstSent.After(l.now().Add(-l.keep.Keys))
+	return !firstSent.IsZero() && !firstSent.Before(since.Truncate(time.Millisecond)) && firstSent.After(l.now().Add(-l.conf.Keep.Keys))
 }
 
 // secondRun looks at what only a new key can be: the first of its name, or the
@@ -103,7 +103,7 @@ func (l *Ledger) Sweep(ctx context.Context) (more bool, err error) {
 
 func (l *Ledger) sweepResults(tx *store.Tx) (int, error) {
 	const old = `SELECT operation FROM results WHERE created < ? ORDER BY created LIMIT ?`
-	before := l.now().Add(-l.keep.Results).UnixNano()
+	before := l.now().Add(-l.conf.Keep.Results).UnixNano()
 	if _, err := tx.Exec(`UPDATE operations SET state = 'expired' WHERE id IN (`+old+`)`, before, sweepChunk); err != nil {
 		return 0, err
 	}
@@ -113,7 +113,7 @@ func (l *Ledger) sweepResults(tx *store.Tx) (int, error) {
 
 func (l *Ledger) sweepOperations(tx *store.Tx) (int, error) {
 	const old = `SELECT id FROM operations WHERE created < ? AND NOT (` + open + `) ORDER BY created LIMIT ?`
-	before := l.now().Add(-l.keep.Keys).UnixNano()
+	before := l.now().Add(-l.conf.Keep.Keys).UnixNano()
 	if _, err := tx.Exec(`DELETE FROM results WHERE operation IN (`+old+`)`, before, sweepChunk); err != nil {
 		return 0, err
 	}

@@ -1,12 +1,16 @@
 package ledger_test
 
 import (
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/seal"
+	"onbehalf.internal/broker/secret"
 )
 
 const day = 24 * time.Hour
@@ -230,6 +234,32 @@ func TestOneSecondRun(t *testing.T) {
 	}
 	if begun != 1 {
 		t.Errorf("%d second runs", begun)
+	}
+}
+
+// TestSealed: a result is not in the file, and comes back whole; without its key
+// all else is still told.
+func TestSealed(t *testing.T) {
+	r := newRig(t)
+	var err error
+	if r.box, err = seal.New(secret.New("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	body := []byte(`{"content":[{"type":"text","text":"what-the-server-said"}]}`)
+	op := r.end(op1(), succeeded, body)
+	if got := r.get(op); string(got.Result) != string(body) || got.Closed {
+		t.Errorf("%q", got.Result)
+	}
+	r.box = nil
+	r.reopen()
+	if got := r.get(op); got.Result != nil || !got.Closed || got.Outcome != succeeded {
+		t.Errorf("without the key: %q, %+v", got.Result, got.Outcome)
+	}
+	for _, suffix := range []string{"", "-wal"} {
+		if raw, err := os.ReadFile(r.path + suffix); err == nil && strings.Contains(string(raw), "what-the-server-said") {
+			t.Errorf("the result is in broker.db%s", suffix)
+		}
 	}
 }
 

@@ -74,9 +74,20 @@ func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operat
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, l.dated(op))
+		list = append(list, l.dated(l.opened(op)))
 	}
 	return list, rows.Err()
+}
+
+// opened has the result as it was. One that was changed in the file is closed
+// like one whose key is gone: nobody can say what it was.
+func (l *Ledger) opened(op Operation) Operation {
+	if op.Result == nil {
+		return op
+	}
+	body, err := l.conf.Box.Open(op.Result, op.ID)
+	op.Result, op.Closed = body, err != nil
+	return op
 }
 
 // statement returns the prepared form of one of the queries above: preparing

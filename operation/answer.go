@@ -97,6 +97,9 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 // result where the grant no longer stands.
 func (r *Runner) show(q policy.Question, a Answer) Answer {
 	a.Look = r.lookWith(a.Operation, r.now())
+	if a.Closed {
+		a.Withheld = fault.ResultClosed
+	}
 	if a.Result == nil {
 		return a
 	}

@@ -364,7 +364,7 @@ func (row broken) restart(b *bench, c *canary.Cage, a brokertest.Answer) {
 	s, err := store.Open(ctx, store.Config{Path: b.DatabasePath()})
 	b.must(err)
 	defer s.Close()
-	l := ledger.New(s, ledger.Retention{}, time.Now)
+	l := ledger.New(s, ledger.Config{})
 	_, _, err = l.Recover(ctx)
 	b.must(err)
 	jobs, err := l.List(ctx, "gateway", "user:7", time.Now().Add(-time.Hour), 10)

@@ -73,12 +73,12 @@ func (l *loader) snapshot(file string) *Snapshot {
 	}
 	defer root.end()
 	root.need("version", "listen", "vault", "store", "callers")
-	root.notYet("keys")
 	root.version()
 	s := &Snapshot{
 		Listen:  readListen(root.child("listen")),
 		Vault:   readVault(root.child("vault")),
 		Store:   readStore(root.child("store")),
+		Keys:    readKeyFiles(root.child("keys")),
 		Timeout: readOperation(root.child("operation")),
 		grants:  map[string]map[string]*Grant{},
 	}

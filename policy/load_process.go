@@ -131,6 +131,25 @@ func readStore(s *section) (st Store) {
 	return st
 }
 
+func readKeyFiles(s *section) (k Keys) {
+	if s == nil {
+		return k
+	}
+	defer s.end()
+	s.notYet("audit")
+	if name, ok := strings.CutPrefix(s.text("results", sealingKey), "file:"); ok {
+		k.Results = s.l.path(name)
+	}
+	return k
+}
+
+func sealingKey(s string) string {
+	if name, ok := strings.CutPrefix(s, "file:"); !ok || name == "" || len(name) > 4096 {
+		return "must be file: and a path; a key in Vault is not available yet"
+	}
+	return ""
+}
+
 const mostKept = 10 * 366 * 24 * time.Hour
 
 const (

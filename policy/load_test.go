@@ -148,7 +148,9 @@ func TestLoadRefusesValues(t *testing.T) {
 		{store + "\n", "", "store", -6, "missing"},
 
 		// not there yet
-		{store, store + "\nkeys: {results: x}", "keys", 1, "not available yet"},
+		{store, store + "\nkeys: {results: \"vault:kv/x#y\"}", "keys.results", 1, "not available yet"},
+		{store, store + "\nkeys: {results: \"file:\"}", "keys.results", 1, "must be file: and a path"},
+		{store, store + "\nkeys: {audit: \"file:x\"}", "keys.audit", 1, "not available yet"},
 		{listen, `listen: {api: "127.0.0.1:8471", tls: {cert: x}}`, "listen.tls", 0, "not available yet"},
 		{login, "auth: {method: kubernetes, role: broker}", "vault.auth.method", 0, "not available yet"},
 		{login, "auth: {method: token_file, path: x}", "vault.auth.method", 0, "not available yet"},

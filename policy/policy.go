@@ -40,6 +40,7 @@ type Snapshot struct {
 	Listen    Listen
 	Vault     Vault
 	Store     Store
+	Keys      Keys
 	Timeout   time.Duration // operation.timeout
 	Directory *identity.Directory
 
@@ -76,6 +77,11 @@ type Store struct {
 	Path    string        // of the database file
 	Results time.Duration // how long results are kept; 0: as the ledger does by itself
 	Keys    time.Duration // how long operations and their keys are
+}
+
+// Keys are the broker's own, for what it keeps.
+type Keys struct {
+	Results string // path of the file with the keys that seal results; empty: none does
 }
 
 // A Caller is what policy knows of a caller besides who it is.

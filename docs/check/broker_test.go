@@ -232,7 +232,7 @@ func (b *bench) unavailable(t *testing.T) {
 	}
 	c := b.config()
 	c.Ready = func() error { return fault.New("check", fault.VaultNotReady, "") }
-	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Retention{}, time.Now), Policy: b.policy, Now: time.Now, Log: c.Log})
+	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Now: time.Now, Log: c.Log})
 	h := httpapi.New(c)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
