@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -113,6 +114,50 @@ func TestClientOverTLS(t *testing.T) {
 	res, err := egress.NewClient(h, 1).Do(post(h, "{}"))
 	if err != nil || res.StatusCode != 200 || res.Proto != "HTTP/1.1" || requests.Load() != 1 {
 		t.Errorf("%v, %v", res, err)
+	}
+}
+
+// TestServerName: the declared name is asked for and must be in the certificate,
+// in the place of the host's, which is not good enough then. The request goes to
+// the host as before.
+func TestServerName(t *testing.T) {
+	known, _ := secure(t, 0, 0) // its certificate is for example.com and 127.0.0.1
+	unnamed := known
+	unnamed.URL, _ = url.Parse("https://records.internal:" + known.URL.Port())
+	unnamed.Resolver = resolver(func() netip.Addr { return netip.MustParseAddr("127.0.0.1") })
+	for _, tc := range []struct {
+		name       string
+		host       egress.Host
+		serverName string
+		want       fault.Reason
+		sni        string
+	}{
+		{"the host is in the certificate", known, "", fault.None, ""}, // an address is not asked for
+		{"and so is the name", known, "example.com", fault.None, "example.com"},
+		{"but the name is not", known, "example.org", fault.TLSFailed, ""},
+		{"the host is not in the certificate", unnamed, "", fault.TLSFailed, ""},
+		{"but the name is", unnamed, "example.com", fault.None, "example.com"},
+		{"nor is the name", unnamed, "example.org", fault.TLSFailed, ""},
+	} {
+		tc.host.ServerName = tc.serverName
+		for idle := range 2 {
+			client := egress.NewClient(tc.host, idle)
+			res, err := client.Do(post(tc.host, "{}"))
+			if tc.want != fault.None {
+				wantReason(t, err, tc.want)
+				continue
+			}
+			if err != nil {
+				t.Errorf("%s, %d idle: %v", tc.name, idle, err)
+				continue
+			}
+			said, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			client.CloseIdleConnections()
+			if want := fmt.Sprintf("sni=%q", tc.sni); !strings.Contains(string(said), want) {
+				t.Errorf("%s, %d idle: %s, want %s", tc.name, idle, said, want)
+			}
+		}
 	}
 }
 

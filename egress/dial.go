@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,7 +33,7 @@ func (h Host) dial(ctx context.Context) (plain *tap, conn net.Conn, err error) {
 		return plain, plain, nil
 	}
 	conf := &tls.Config{
-		ServerName:         h.URL.Hostname(),
+		ServerName:         cmp.Or(h.ServerName, h.URL.Hostname()),
 		RootCAs:            h.CA,
 		ClientSessionCache: h.Sessions,
 		MinVersion:         tls.VersionTLS12,

@@ -49,6 +49,7 @@ type Host struct {
 	AllowCIDRs  []netip.Prefix         // special-purpose addresses this declaration allows
 	AnyAddress  bool                   // the operator's own infrastructure (Vault): no address is refused
 	CA          *x509.CertPool         // nil: the system's
+	ServerName  string                 // what the handshake asks for and the certificate must name; empty: URL's host
 	Certificate *tls.Certificate       // ours, shown to a peer that asks for one; nil: none
 	Sessions    tls.ClientSessionCache // nil: no TLS session resumption
 	HeadLimit   int                    // bytes that the head of an answer may have, with all interim (1xx) answers before it; 0: 64 KiB
