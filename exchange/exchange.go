@@ -1,6 +1,7 @@
 // Package exchange turns an actor's credential into a token for one MCP server:
 // OAuth 2.0 Token Exchange (RFC 8693) and the grants that providers have in its
-// place, as the profile says.
+// place, as the profile says. Where the profile says that the broker itself is the
+// subject, it turns the broker's own (RFC 6749 §4.4), by the same steps.
 //
 // An exchange is one POST to the profile's token endpoint:
 //
@@ -50,6 +51,7 @@ package exchange
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"time"
 
 	"onbehalf.internal/broker/egress"
@@ -59,8 +61,9 @@ import (
 )
 
 const (
-	grantType       = "urn:ietf:params:oauth:grant-type:token-exchange" // RFC 8693 §2.1
-	accessTokenType = "urn:ietf:params:oauth:token-type:access_token"   // RFC 8693 §3
+	grantType         = "urn:ietf:params:oauth:grant-type:token-exchange" // RFC 8693 §2.1
+	clientCredentials = "client_credentials"                              // RFC 6749 §4.4.2
+	accessTokenType   = "urn:ietf:params:oauth:token-type:access_token"   // RFC 8693 §3
 )
 
 // A Client exchanges tokens. The zero Client is ready to use and may be shared
@@ -87,12 +90,18 @@ type Issued struct {
 	Narrowed bool      // fewer than were asked for, as the profile permits
 	Subject  string    // the sub claim; empty for a token that nobody looked into
 	Bound    bool      // to the certificate of the Key: the server takes it over that alone (RFC 8705 §3)
+
+	// Refused stands alone, beside an error: an access token that was issued and
+	// failed a check. The provider takes it for good, so it is to be revoked, and
+	// for nothing else.
+	Refused secret.Text
 }
 
-// Exchange asks for a token as d says. The subject is the actor's credential,
-// the key what the profile's client authentication needs.
+// Exchange asks for a token as d says. The subject is the actor's credential, and
+// the zero Subject where the broker itself is the subject; the key is what the
+// profile's client authentication needs.
 //
-// The error is a *fault.Error:
+// The error is a *fault.Error, and [Issued.Refused] may be beside it:
 //
 //   - nothing was sent: no_grant, credential_missing, credential_rejected,
 //     provider_config, host_refused; provider_rate_limited in a cool-down
@@ -123,11 +132,7 @@ func (c *Client) exchange(ctx context.Context, o order, s Subject, k Key) (Issue
 	if err != nil {
 		return Issued{}, err
 	}
-	re, err := c.ask(ctx, o.profile, k, o.form(s, actor), o.mayRepeat(s))
-	if err != nil {
-		return Issued{}, err
-	}
-	a, err := re.answer(o.profile)
+	a, err := c.answered(ctx, o.profile, k, o.form(s, actor), o.mayRepeat(s))
 	if err != nil {
 		return Issued{}, err
 	}
@@ -137,9 +142,32 @@ func (c *Client) exchange(ctx context.Context, o order, s Subject, k Key) (Issue
 	return c.accept(ctx, o, a, s, k)
 }
 
-// accept holds an answer against the order, and what can be known of its token.
+// answered makes the request of one step and reads what came back.
+func (c *Client) answered(ctx context.Context, p *policy.Profile, k Key, form url.Values, again bool) (answer, error) {
+	re, err := c.ask(ctx, p, k, form, again)
+	if err != nil {
+		return answer{}, err
+	}
+	return re.answer(p)
+}
+
+// accept holds an answer against the order. What is no new access token is not
+// Refused: revoking a subject or a refresh token would end more than this exchange.
 func (c *Client) accept(ctx context.Context, o order, a answer, s Subject, k Key) (Issued, error) {
-	issued, err := o.accept(a, s.Token)
+	if err := o.kind(a, s.Token, "bearer"); err != nil {
+		return Issued{}, err
+	}
+	issued, err := c.check(ctx, o, a, k)
+	if err != nil {
+		return Issued{Refused: a.token}, err
+	}
+	return issued, nil
+}
+
+// check holds an access token against the order, by the answer that it came in
+// and by what can be known of it.
+func (c *Client) check(ctx context.Context, o order, a answer, k Key) (Issued, error) {
+	issued, err := o.accept(a)
 	if err != nil {
 		return Issued{}, err
 	}

@@ -53,6 +53,7 @@ func TestMutualTLS(t *testing.T) {
 		sent                    int
 	}{
 		{"bound to ours", chain, key, bound, fault.None, 2},
+		{"bound to ours, and the broker is the subject", chain, key, bound, fault.None, 2},
 		{"not bound", chain, key, jwt(), fault.None, 2},
 		{"bound to another", chain, key, jwt("cnf", `{"x5t#S256":"bwcK0esc3ACC3DB2Y5_lESsXE8o9ltc05O89jdN-dg2"}`), fault.WrongBinding, 1},
 		{"a certificate that the provider does not know", otherChain, otherKey, bound, fault.ProviderUnreachable, 0},
@@ -80,10 +81,15 @@ func TestMutualTLS(t *testing.T) {
 			o := exchange.Order{Audience: audience, Scopes: []string{"files.read"}, Profile: &policy.Profile{
 				TokenEndpoint: endpoint, AllowCIDRs: loopbackCIDRs, CA: roots, Client: policy.Client{ID: "broker", Auth: "mtls"},
 				Response: policy.Response{TokenFormat: "jwt"}, Revocation: policy.Revocation{Endpoint: endpoint}}}
+			who := exchange.Subject{Token: secret.New(subjectToken)}
+			if strings.HasSuffix(tc.name, "the broker is the subject") {
+				who = exchange.Subject{}
+				o.Profile.GrantType = "client_credentials"
+			}
 			k := exchange.Key{Text: secret.New(tc.key), Certificate: secret.New(tc.chain)}
 			c := exchange.New(func() time.Time { return now })
 			canary.Run(t, func(cage *canary.Cage) {
-				issued, err := c.OrderWith(t.Context(), o, exchange.Subject{Token: secret.New(subjectToken)}, k)
+				issued, err := c.OrderWith(t.Context(), o, who, k)
 				cage.Value("error", err)
 				wantReason(t, err, tc.want)
 				if err == nil {
@@ -102,5 +108,47 @@ func TestMutualTLS(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestServerName: at the token endpoint's host the certificate has to be for the
+// name that the profile says, and at another one for that one's own.
+func TestServerName(t *testing.T) {
+	start := func() (*httptest.Server, *url.URL) { // its certificate is for example.com and 127.0.0.1
+		s := httptest.NewUnstartedServer(says(answer()))
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		u, _ := url.Parse(s.URL)
+		return s, u
+	}
+	s, here := start()
+	_, elsewhere := start()
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	c := exchange.New(func() time.Time { return now })
+	for _, tc := range []struct {
+		name     string
+		timeout  time.Duration // of the connection
+		exchange fault.Reason
+		here     fault.Reason // a revocation at the same host
+	}{
+		{"", 0, fault.None, fault.None},
+		{"example.com", 0, fault.None, fault.None},
+		{"example.com", time.Second, fault.None, fault.None},
+		{"identity.example.org", 0, fault.ProviderUnreachable, fault.ProviderUnreachable},
+		{"identity.example.org", time.Second, fault.ProviderUnreachable, fault.ProviderUnreachable},
+	} {
+		q := &policy.Profile{TokenEndpoint: here.JoinPath("token"), AllowCIDRs: loopbackCIDRs, CA: roots, ServerName: tc.name, ConnectTimeout: tc.timeout,
+			Client: policy.Client{ID: "broker", Auth: "none"}, Response: policy.Response{TokenFormat: "opaque", AudienceUnverified: true}}
+		_, err := c.Order(t.Context(), exchange.Order{Profile: q, Audience: audience, Scopes: []string{"files.read"}}, secret.New(subjectToken), secret.Text{})
+		wantReason(t, err, tc.exchange)
+		if err != nil && !strings.Contains(err.Error(), "no TLS with the endpoint") {
+			t.Errorf("%q: %v", tc.name, err)
+		}
+		q.Revocation.Endpoint = here.JoinPath("revoke")
+		wantReason(t, c.Revoke(t.Context(), q, secret.New(issuedToken), exchange.Key{}), tc.here)
+		q.Revocation.Endpoint = elsewhere.JoinPath("revoke")
+		wantReason(t, c.Revoke(t.Context(), q, secret.New(issuedToken), exchange.Key{}), fault.None)
 	}
 }

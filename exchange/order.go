@@ -29,7 +29,9 @@ type order struct {
 // complete refuses an order that could only end in a refusal.
 func (o order) complete(s Subject) error {
 	switch {
-	case s.Token.IsZero():
+	case o.profile.BrokerIsSubject() && !s.Token.IsZero():
+		return refuse(fault.InternalError, "the profile exchanges nobody's credential, and there is one")
+	case !o.profile.BrokerIsSubject() && s.Token.IsZero():
 		return refuse(fault.CredentialMissing, "the subject credential is empty")
 	case o.profile.Response.RequireSubject && o.subject == "":
 		return refuse(fault.WrongSubject, "the profile requires that the grant pins the subject, and it does not")
@@ -44,30 +46,39 @@ func (o order) mayRepeat(s Subject) bool {
 }
 
 // form is the request of RFC 8693 §2.1, or what the profile's grant has in its
-// place. The token type is asked for by name, if the grant knows one: left to
-// choose, servers have answered with a refresh token.
+// place: that of RFC 6749 §4.4.2 hands in nothing. The token type is asked for by
+// name, if the grant knows one: left to choose, servers have answered with a
+// refresh token.
 func (o order) form(s Subject, actor secret.Text) url.Values {
 	p := o.profile
 	f := make(url.Values)
 	maps.Copy(f, p.ExtraParams)
 	// Ours come last: an extra parameter never replaces one of them.
 	f.Set("grant_type", cmp.Or(p.GrantType, grantType))
+	if !p.BrokerIsSubject() {
+		o.handIn(f, s, actor)
+	}
+	setAll(f, "requested_token_type", cmp.Or(p.RequestedTokenType, accessTokenType))
+	audience, resource := o.target()
+	setAll(f, "audience", audience, p.Audience...)
+	setAll(f, "resource", resource, p.Resource...)
+	setAll(f, "scope", strings.Join(o.scopes, cmp.Or(p.ScopeSeparator, " ")))
+	return f
+}
+
+// handIn puts the tokens into f that are exchanged.
+func (o order) handIn(f url.Values, s Subject, actor secret.Text) {
+	p := o.profile
 	f.Set(cmp.Or(p.SubjectParam, "subject_token"), s.Token.Reveal())
 	subjectType := p.SubjectTokenType
 	if subjectType != policy.Omit {
 		subjectType = cmp.Or(s.Type, subjectType, accessTokenType)
 	}
 	setAll(f, "subject_token_type", subjectType)
-	setAll(f, "requested_token_type", cmp.Or(p.RequestedTokenType, accessTokenType))
 	if !actor.IsZero() {
 		f.Set("actor_token", actor.Reveal())
 		f.Set("actor_token_type", cmp.Or(p.Actor.TokenType, accessTokenType))
 	}
-	audience, resource := o.target()
-	setAll(f, "audience", audience, p.Audience...)
-	setAll(f, "resource", resource, p.Resource...)
-	setAll(f, "scope", strings.Join(o.scopes, cmp.Or(p.ScopeSeparator, " ")))
-	return f
 }
 
 // target is how the server's audience is asked for.
@@ -97,11 +108,8 @@ func setAll(f url.Values, name, first string, more ...string) {
 }
 
 // accept holds a against the order, as far as it can be without a look into
-// the token. sent is the subject token that was exchanged.
-func (o order) accept(a answer, sent secret.Text) (Issued, error) {
-	if err := o.kind(a, sent, "bearer"); err != nil {
-		return Issued{}, err
-	}
+// the token.
+func (o order) accept(a answer) (Issued, error) {
 	if a.audience != nil && !o.meant(a.audience) {
 		return Issued{}, refuse(fault.WrongAudience, "the answer is for an audience that was not asked for")
 	}
@@ -120,7 +128,8 @@ func (o order) accept(a answer, sent secret.Text) (Issued, error) {
 	return issued, nil
 }
 
-// kind refuses what is not the kind of token that was asked for.
+// kind refuses what is not the kind of token that was asked for. sent is the
+// subject token that was exchanged.
 func (o order) kind(a answer, sent secret.Text, tokenType string) error {
 	want := o.profile.RequestedTokenType
 	if want == "" || want == policy.Omit {

@@ -11,7 +11,9 @@ import (
 // providers send besides. A code that is not in the list is never printed.
 //
 // RFC 8693 has invalid_request for a subject token that is not acceptable for
-// any reason; the others in its row are what servers say in its place.
+// any reason; the others in its row are what servers say in its place. Some say
+// the same of something else: zitadel invalid_grant of a client assertion that it
+// does not take, Keycloak invalid_request of an audience that the client may not have.
 var codes = map[string]fault.Reason{
 	"invalid_request": fault.SubjectRejected,
 	"invalid_grant":   fault.SubjectRejected,
@@ -50,6 +52,11 @@ func (re reply) refusal() error {
 		reason = fault.ProviderUnreachable
 	case !known:
 		reason = fault.ProviderError
+	case reason == fault.SubjectRejected && re.alone:
+		reason = fault.ProviderConfig
+	}
+	if reason == fault.SubjectRejected {
+		detail += "; some providers say so of the client's authentication or of the target, too"
 	}
 	e := fault.New("exchange.Exchange", reason, detail)
 	if re.after > 0 || reason == fault.ProviderRateLimited {

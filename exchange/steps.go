@@ -23,7 +23,7 @@ func (c *Client) actor(ctx context.Context, p *policy.Profile, k Key) (token sec
 			return secret.Text{}, refuse(fault.CredentialMissing, "the actor token is empty")
 		}
 		return k.Actor, nil
-	case "client_credentials":
+	case clientCredentials:
 		err = k.leg(ctx, "actor", func(ctx context.Context) error {
 			token, err = c.own(ctx, p, k)
 			return err
@@ -34,16 +34,12 @@ func (c *Client) actor(ctx context.Context, p *policy.Profile, k Key) (token sec
 	}
 }
 
-// own asks for a token of the broker's own (RFC 6749 §4.4). It is for this
+// own asks for a token of the broker's own, to be sent along. It is for this
 // exchange and not kept.
 func (c *Client) own(ctx context.Context, p *policy.Profile, k Key) (secret.Text, error) {
-	form := url.Values{"grant_type": {"client_credentials"}}
+	form := url.Values{"grant_type": {clientCredentials}}
 	setAll(form, "scope", strings.Join(p.Actor.Scopes, cmp.Or(p.ScopeSeparator, " ")))
-	re, err := c.ask(ctx, p, k, form, true)
-	if err != nil {
-		return secret.Text{}, err
-	}
-	a, err := re.answer(p)
+	a, err := c.answered(ctx, p, k, form, true)
 	if err != nil {
 		return secret.Text{}, err
 	}

@@ -33,6 +33,7 @@ type reply struct {
 	most    int           // how many bytes it might have
 	after   time.Duration // Retry-After; 0: none
 	unsent  bool          // there was no connection
+	alone   bool          // nobody's credential was handed in: whom it refuses is us
 }
 
 // send makes one request to the token endpoint. x/oauth2 encodes the form and
@@ -41,7 +42,7 @@ func (c *Client) send(ctx context.Context, p *policy.Profile, l login, form url.
 	maps.Copy(form, l.params)
 	t := &tap{base: c.transport(p, p.TokenEndpoint, l), most: cmp.Or(p.MaxAnswer, maxAnswer), basic: l.raw}
 	conf := clientcredentials.Config{ClientID: l.id, ClientSecret: l.secret, AuthStyle: l.style, TokenURL: p.TokenEndpoint.String(), EndpointParams: form}
-	t.reply.asked = c.now()
+	t.reply.asked, t.reply.alone = c.now(), form.Get("grant_type") == clientCredentials
 	_, err := conf.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: t}))
 	t.reply.unsent = fault.ReasonOf(err) == fault.ConnectFailed
 	return t.reply, err
@@ -67,6 +68,9 @@ func (c *Client) fetch(p *policy.Profile, req *http.Request, l login) (reply, er
 // transport reaches one endpoint of the provider and nothing else.
 func (c *Client) transport(p *policy.Profile, to *url.URL, l login) http.RoundTripper {
 	h := egress.Host{URL: to, AllowCIDRs: p.AllowCIDRs, CA: p.CA, Certificate: l.certificate}
+	if to.Host == p.TokenEndpoint.Host {
+		h.ServerName = p.ServerName
+	}
 	switch {
 	case c.HTTP != nil:
 		return c.HTTP(h).Transport
@@ -176,6 +180,8 @@ func unanswered(ctx context.Context, err error) error {
 		return refuse(fault.HostRefused, "the endpoint's address is not one we may dial")
 	case ended != fault.None:
 		return refuse(ended, "the provider had not answered by then")
+	case fault.ReasonOf(err) == fault.TLSFailed:
+		return refuse(fault.ProviderUnreachable, "no TLS with the endpoint that we trust")
 	default:
 		return refuse(fault.ProviderUnreachable, "no whole answer came from the provider")
 	}

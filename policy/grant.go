@@ -14,9 +14,11 @@ type Credential struct {
 
 	Mount, Role string // VaultOIDC: of the identity engine
 	File        string // File: an absolute path
+	Client      string // BrokersOwn: its id
 }
 
-// A CredentialKind is a key of a grant's credential; Stored has none.
+// A CredentialKind is a key of a grant's credential. Stored has none, and
+// BrokersOwn is what grants have in a profile where [Profile.BrokerIsSubject].
 type CredentialKind string
 
 const (
@@ -24,6 +26,7 @@ const (
 	RefreshToken CredentialKind = "refresh_token" // exchanged for an access token at the profile's token endpoint, and replaced when that rotates it
 	VaultOIDC    CredentialKind = "vault_oidc"    // issued by Vault for each operation
 	File         CredentialKind = "file"          // a token in a file that somebody else keeps fresh
+	BrokersOwn   CredentialKind = "brokers_own"   // none: the broker itself is the subject, as its client at the provider
 )
 
 // String says what c is. It holds no secret, and differs where the credentials do.
@@ -35,6 +38,8 @@ func (c Credential) String() string {
 		return "vault_oidc " + c.Mount + "/" + c.Role
 	case File:
 		return "file " + c.File
+	case BrokersOwn:
+		return "client_credentials of " + c.Client
 	default:
 		return c.Ref.String()
 	}

@@ -3,8 +3,10 @@ package policy_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
+	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 )
 
@@ -58,6 +60,67 @@ func TestCredentialOfTwoKindsInAFile(t *testing.T) {
 			`"allowed_audiences":["mcp-api"],"allowed_scopes":["records.read"]}` + "\n",
 	}))
 	const want = "grants.jsonl:1: credential: names 2 kinds of credential; name one of refresh_token, vault_oidc, file, or write a reference for a stored token"
+	if len(ps) != 1 || ps.Error() != want {
+		t.Errorf("%v\nwant %s", ps, want)
+	}
+}
+
+// machine is base with the broker itself as the subject of its profile. Its grants
+// name no credential.
+func machine(t *testing.T, oldnew ...string) string {
+	t.Helper()
+	return config(t, append([]string{
+		"    response: {token_format: jwt}\n", "    response: {token_format: jwt}\n    grant_type: client_credentials\n    grants_files: [grants.jsonl]\n",
+		"        credential: \"vault:kv/broker/subjects/7#token\"\n", "",
+		"        credential: \"vault:kv/broker/subjects/8#token\"\n", "",
+	}, oldnew...)...)
+}
+
+func withGrant(t *testing.T, text, more string) string {
+	t.Helper()
+	return write(t, map[string]string{"profiles.yaml": text,
+		"grants.jsonl": `{"actor":"user:9","enabled":true,"allowed_audiences":["mcp-api"],"allowed_scopes":["records.read"]` + more + "}\n"})
+}
+
+// TestBrokersOwn: that the broker itself is the subject gives nobody anything. An
+// actor needs a grant there as anywhere, and an operation that began with one
+// kind of subject does not go on with another.
+func TestBrokersOwn(t *testing.T) {
+	s, err := policy.Load(withGrant(t, machine(t), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for actor, want := range map[string]fault.Reason{"user:7": fault.None, "user:8": fault.GrantDisabled, "user:9": fault.None, "service:nightly": fault.NoGrant} {
+		d, err := s.Decide(question(t, s, "gateway", actor, "records", "search"), now)
+		if reason(err) != want {
+			t.Errorf("%s: %v, want %q", actor, err, want)
+		}
+		if want := (policy.Credential{Kind: policy.BrokersOwn, Client: "broker"}); err == nil && d.Grant().Credential != want {
+			t.Errorf("%s: credential %v", actor, d.Grant().Credential)
+		}
+	}
+	began, err := s.Decide(question(t, s, "gateway", "user:7", "records", "search"), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Stands(began, now); err != nil {
+		t.Errorf("unchanged: %v", err)
+	}
+	other, err := policy.Load(withGrant(t, machine(t, "id: broker,", "id: broker-2,"), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, s := range map[string]*policy.Snapshot{"as another client": other, "for the actor": load(t, config(t))} {
+		if err := s.Stands(began, now); reason(err) != fault.GrantRevoked || !strings.Contains(err.Error(), "another credential") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// In a grants file a credential that nobody would look at is a problem, too.
+func TestCredentialOfNobodyInAFile(t *testing.T) {
+	ps := problems(t, withGrant(t, machine(t), `,"credential":"vault:kv/a#b"`))
+	const want = `grants.jsonl:1: credential: has no effect in profile "company", whose grant_type is client_credentials: the broker asks for a token of its own; remove it`
 	if len(ps) != 1 || ps.Error() != want {
 		t.Errorf("%v\nwant %s", ps, want)
 	}

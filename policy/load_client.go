@@ -34,8 +34,8 @@ func readClient(s *section, p *Profile) (c Client) {
 	switch {
 	case c.Auth == "basic_raw" && strings.Contains(c.ID, ":"):
 		s.report("id", `holds a ":", which ends the id in a header that is not encoded; write auth: basic or post`)
-	case p.Actor.Source == "client_credentials" && (c.Auth == "none" || c.Auth == "anonymous"):
-		s.report("auth", "is "+c.Auth+", but actor.source is client_credentials, which a client without a credential cannot ask for (RFC 6749 §4.4)")
+	case (p.Actor.Source == clientCredentials || p.BrokerIsSubject()) && (c.Auth == "none" || c.Auth == "anonymous"):
+		s.report("auth", "is "+c.Auth+", but client_credentials is what a client without a credential cannot ask for (RFC 6749 §4.4)")
 	}
 	return c
 }

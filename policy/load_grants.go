@@ -31,7 +31,7 @@ func readGrant(s *section, p *Profile, actor string) *Grant {
 		Profile:          p.ID,
 		Where:            s.where(),
 		Enabled:          s.flag("enabled", false),
-		Credential:       s.credential("credential"),
+		Credential:       s.credentialFor(p),
 		Subject:          s.text("subject", atMost(256)),
 		AllowedAudiences: s.l.shared(s.texts("allowed_audiences", maxAudiences, audience)),
 		AllowedScopes:    s.l.shared(s.texts("allowed_scopes", maxScopes, scope)),
@@ -45,6 +45,16 @@ func readGrant(s *section, p *Profile, actor string) *Grant {
 	s.within("allowed_audiences", g.AllowedAudiences, p.AllowedAudiences, "profile "+quote(p.ID))
 	s.within("allowed_scopes", g.AllowedScopes, p.AllowedScopes, "profile "+quote(p.ID))
 	return g
+}
+
+// credentialFor reads the actor's own credential, or reports that there is one
+// where it would not be looked at.
+func (s *section) credentialFor(p *Profile) Credential {
+	if p.BrokerIsSubject() {
+		s.without("in profile "+quote(p.ID)+", whose grant_type is client_credentials: the broker asks for a token of its own", "credential")
+		return Credential{Kind: BrokersOwn, Client: p.Client.ID}
+	}
+	return s.credential("credential")
 }
 
 // credential reads what the actor's own credential is: a reference for a stored

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -13,9 +14,10 @@ const (
 	maxScopes    = 64
 	maxParams    = 64
 
-	accessToken   = "urn:ietf:params:oauth:token-type:access_token"   // RFC 8693 §3
-	tokenExchange = "urn:ietf:params:oauth:grant-type:token-exchange" // RFC 8693 §2.1
-	jwtBearer     = "urn:ietf:params:oauth:grant-type:jwt-bearer"     // RFC 7523 §2.1
+	accessToken       = "urn:ietf:params:oauth:token-type:access_token"   // RFC 8693 §3
+	tokenExchange     = "urn:ietf:params:oauth:grant-type:token-exchange" // RFC 8693 §2.1
+	jwtBearer         = "urn:ietf:params:oauth:grant-type:jwt-bearer"     // RFC 7523 §2.1
+	clientCredentials = "client_credentials"                              // RFC 6749 §4.4
 
 	leastAnswer = 1 << 10
 	mostAnswer  = 64 << 10
@@ -56,6 +58,9 @@ func readThen(s *section, first *Profile) *Profile {
 	defer s.end()
 	p := &Profile{ID: first.ID, AllowedAudiences: first.AllowedAudiences, AllowedScopes: first.AllowedScopes}
 	s.step(p, jwtBearer, true)
+	if p.BrokerIsSubject() {
+		s.report("grant_type", "is client_credentials, but the second step takes what the first one issued; name another or remove it")
+	}
 	return p
 }
 
@@ -67,6 +72,7 @@ func (s *section) step(p *Profile, grant string, last bool) {
 	p.AllowCIDRs = s.cidrs("allow_cidrs")
 	p.CA = s.certificates("ca_file")
 	p.TokenEndpoint = s.endpoint("token_endpoint", p.AllowCIDRs)
+	p.ServerName = s.readServerName(p.TokenEndpoint)
 	p.Timeout = s.duration("timeout", leastTimeout, mostTimeout)
 	p.ConnectTimeout = s.duration("connect_timeout", leastTimeout, mostTimeout)
 	p.MaxAnswer = s.count("max_answer", leastAnswer, mostAnswer)
@@ -78,14 +84,44 @@ func (s *section) step(p *Profile, grant string, last bool) {
 	p.Client = readClient(s.child("client"), p)
 }
 
-// readGrantType reads how the subject token is handed in, and for what.
+// readServerName reads the name that the certificate has to carry in the place
+// of to's host.
+func (s *section) readServerName(to *url.URL) string {
+	if s.has("server_name") && to != nil && to.Scheme != "https" {
+		s.report("server_name", "has no effect without TLS; remove it")
+	}
+	return s.text("server_name", hostName)
+}
+
+// hostName accepts what a handshake can ask for: a name, no address (RFC 6066 §3).
+func hostName(s string) string {
+	if _, err := netip.ParseAddr(s); err == nil || strings.ContainsAny(s, ":[]") || canonicalHost(s) != "" {
+		return "must be a host name in lower case, without a port and no address, such as identity.example.org"
+	}
+	return ""
+}
+
+// readGrantType reads what is handed in, and for what.
 func (s *section) readGrantType(p *Profile, grant string) {
 	p.GrantType = s.textOr("grant_type", grant, both(tokenType, subjectGrant))
-	exchanges := p.GrantType == tokenExchange
-	param, asked := "subject_token", accessToken
-	if !exchanges {
+	asked := accessToken
+	if p.GrantType != tokenExchange {
 		asked = Omit
 	}
+	p.RequestedTokenType = s.textOr("requested_token_type", asked, tokenType)
+	if p.GrantType == tokenExchange && p.RequestedTokenType == Omit {
+		s.report("requested_token_type", "cannot be omitted in token exchange: left to choose, providers have issued refresh tokens; name the type or another grant_type")
+	}
+	if p.BrokerIsSubject() {
+		s.without("with grant_type client_credentials: the broker itself is the subject", "subject_param", "subject_token_type", "then")
+		return
+	}
+	s.readSubject(p)
+}
+
+// readSubject reads how the subject token is handed in.
+func (s *section) readSubject(p *Profile) {
+	param := "subject_token"
 	if p.GrantType == jwtBearer {
 		param = "assertion"
 	}
@@ -95,7 +131,7 @@ func (s *section) readGrantType(p *Profile, grant string) {
 		kind = Omit
 	}
 	p.SubjectTokenType = s.textOr("subject_token_type", kind, tokenType)
-	p.RequestedTokenType = s.textOr("requested_token_type", asked, tokenType)
+	exchanges := p.GrantType == tokenExchange
 	switch {
 	case exchanges && p.SubjectParam == "assertion":
 		s.report("subject_param", "is assertion, which token exchange does not have; name another grant_type, such as "+quote(jwtBearer)+", or remove it")
@@ -104,15 +140,13 @@ func (s *section) readGrantType(p *Profile, grant string) {
 	case p.SubjectParam == "assertion" && p.SubjectTokenType != Omit:
 		s.report("subject_token_type", "has no effect with subject_param assertion; remove it")
 	}
-	if exchanges && p.RequestedTokenType == Omit {
-		s.report("requested_token_type", "cannot be omitted in token exchange: left to choose, providers have issued refresh tokens; name the type or another grant_type")
-	}
 }
 
-// subjectGrant refuses grants without a subject token.
+// subjectGrant refuses grants in which neither a subject token is handed in nor
+// the broker itself is the subject.
 func subjectGrant(s string) string {
 	switch s {
-	case "client_credentials", "password", "authorization_code", "refresh_token", "implicit",
+	case "password", "authorization_code", "refresh_token", "implicit",
 		"urn:ietf:params:oauth:grant-type:device_code", "urn:openid:params:grant-type:ciba":
 		return "is a grant in which nobody's credential is exchanged; name another or remove it"
 	}
@@ -123,7 +157,7 @@ func subjectGrant(s string) string {
 func (s *section) readTarget(p *Profile) {
 	byDefault := "audience"
 	if p.GrantType != tokenExchange {
-		byDefault = Omit // RFC 7523 has no such parameter
+		byDefault = Omit // RFC 6749 and RFC 7523 have no such parameter
 	}
 	p.AudienceParam = s.textOr("audience_param", byDefault, oneOf("audience", "resource", Omit))
 	p.Audience = s.texts("audience", maxAudiences, audience)
@@ -147,13 +181,13 @@ func readActor(s *section, p *Profile) (a Actor) {
 	}
 	defer s.end()
 	s.need("source")
-	a.Source = s.text("source", oneOf("stored", "client_credentials"))
+	a.Source = s.text("source", oneOf("stored", clientCredentials))
 	a.TokenType = s.textOr("token_type", accessToken, tokenType)
 	switch a.Source {
 	case "stored":
 		a.Credential = s.needRef("credential")
 		s.without("with source stored", "scopes")
-	case "client_credentials":
+	case clientCredentials:
 		a.Scopes = s.texts("scopes", maxScopes, scope)
 		s.without("with source client_credentials: the broker asks for it", "credential")
 	default:

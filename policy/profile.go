@@ -19,13 +19,14 @@ type Profile struct {
 	TokenEndpoint    *url.URL
 	AllowCIDRs       []netip.Prefix
 	CA               *x509.CertPool // nil: the system's
+	ServerName       string         // what the certificate of the token endpoint's host names; empty: that host
 	Client           Client
 	AllowedAudiences []string
 	AllowedScopes    []string
 
 	// What is asked for, and how. The server's audience and scopes come from
 	// the decision; the rest stands here.
-	GrantType          string   // empty: token exchange (RFC 8693)
+	GrantType          string   // empty: token exchange (RFC 8693); see BrokerIsSubject
 	SubjectParam       string   // "subject_token" (also if empty) or "assertion"
 	SubjectTokenType   string   // empty: …:access_token; Omit
 	RequestedTokenType string   // empty: …:access_token; Omit
@@ -60,10 +61,14 @@ func (p *Profile) Issuing() *Profile {
 	return p
 }
 
+// BrokerIsSubject reports whether nobody's credential is exchanged: the broker
+// asks for a token of its own (RFC 6749 §4.4).
+func (p *Profile) BrokerIsSubject() bool { return p.GrantType == clientCredentials }
+
 // Further reports whether an exchange makes more requests than the one for the
 // token.
 func (p *Profile) Further() bool {
-	return p.Then != nil || p.Introspection != nil || p.Response.JWKS != nil || p.Actor.Source == "client_credentials"
+	return p.Then != nil || p.Introspection != nil || p.Response.JWKS != nil || p.Actor.Source == clientCredentials
 }
 
 // Client is how the broker authenticates at the token endpoint.

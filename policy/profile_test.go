@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -70,6 +71,17 @@ const moreProfiles = `  opaque:
     allowed_audiences: [x]
     allowed_scopes: [y]
     response: {token_format: jwt}
+  machine:
+    token_endpoint: https://10.1.2.3/token
+    allow_cidrs: [10.1.2.0/24]
+    server_name: identity.example.org
+    client: {id: nightly, auth: post, key: "vault:kv/broker/machine#secret"}
+    allowed_audiences: [x]
+    allowed_scopes: [z]
+    grant_type: client_credentials
+    response: {token_format: jwt, require_subject: true}
+    grants:
+      "service:nightly": {enabled: true, subject: nightly-7, allowed_audiences: [x], allowed_scopes: [z]}
 `
 
 func withProfiles(t testing.TB, oldnew ...string) string {
@@ -132,12 +144,21 @@ func TestProfileHoldsWhatTheFileSays(t *testing.T) {
 			Response: policy.Response{ExpectIssuer: "https://first.example.org", RequireAct: "broker"},
 			Then:     second, Where: where(line + 26),
 		},
+		"machine": {
+			ID: "machine", TokenEndpoint: parseURL(t, "https://10.1.2.3/token"), AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")},
+			ServerName: "identity.example.org", Client: policy.Client{ID: "nightly", Auth: "post", Key: ref(t, "vault:kv/broker/machine#secret")},
+			AllowedAudiences: []string{"x"}, AllowedScopes: []string{"z"},
+			GrantType: "client_credentials", RequestedTokenType: "omit", AudienceParam: "omit", ScopeSeparator: " ",
+			Response: policy.Response{IssuedTypeOptional: true, TokenFormat: "jwt", RequireSubject: true, MaxTTL: 5 * time.Minute, ClockSkew: 5 * time.Second},
+			Where:    where(line + 46),
+		},
 	} {
 		got, _ := s.Profile(id)
 		if diff := cmp.Diff(want, got, comparers...); diff != "" {
 			t.Errorf("%s: %s", id, diff)
 		}
 	}
+	machine, _ := s.Profile("machine")
 	opaque, _ := s.Profile("opaque")
 	chained, _ := s.Profile("chained")
 	plain, _ := s.Profile("company")
@@ -147,6 +168,15 @@ func TestProfileHoldsWhatTheFileSays(t *testing.T) {
 	}
 	if opaque.Issuing() != opaque || chained.Issuing() != chained.Then || !opaque.Further() || !chained.Further() || plain.Further() {
 		t.Error("the steps are not told apart")
+	}
+	if !machine.BrokerIsSubject() || opaque.BrokerIsSubject() || machine.Further() {
+		t.Error("a profile in which the broker itself is the subject is not told apart")
+	}
+	g, _ := s.Grant("machine", "service:nightly")
+	if want := (policy.Credential{Kind: policy.BrokersOwn, Client: "nightly"}); g == nil || g.Credential != want || g.Subject != "nightly-7" {
+		t.Errorf("grant %+v", g)
+	} else if text := g.Credential.String(); text != "client_credentials of nightly" {
+		t.Errorf("its credential reads as %q", text)
 	}
 }
 
@@ -163,7 +193,7 @@ func TestSampleHasEveryKeyOfAProfile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, key := range append(keysOf(&tree), "certificate", "jwks_url") {
-		if !slices.Contains([]string{"opaque", "chained", "certified"}, key) && !strings.Contains(string(example), key+":") {
+		if !slices.Contains([]string{"opaque", "chained", "certified", "machine", "service:nightly"}, key) && !strings.Contains(string(example), key+":") {
 			t.Errorf("%q is not in the example", key)
 		}
 	}
@@ -181,6 +211,11 @@ func TestProfileRefusals(t *testing.T) {
 		asks     = `introspection: {endpoint: "https://opaque.example.org/introspect"}` + "\n"
 		revokes  = `revoke: {mode: best_effort, endpoint: "https://opaque.example.org/revoke", hint: omit}`
 		first    = `response: {expect_issuer: "https://first.example.org", require_act: broker}`
+		own      = "grant_type: client_credentials\n"
+		secret   = `client: {id: nightly, auth: post, key: "vault:kv/broker/machine#secret"}`
+		night    = `subject: nightly-7, `
+		named    = "server_name: identity.example.org"
+		machine  = "profiles.machine."
 		last     = `response: {token_format: jwt_verified, jwks_file: keys.jwks}`
 		stored   = `actor: {source: stored, credential: "vault:kv/broker/actor#token"}`
 		raw      = `client: {id: b, auth: basic_raw, key: "vault:kv/broker/second#key"}`
@@ -205,7 +240,6 @@ func TestProfileRefusals(t *testing.T) {
 		{raw, `client: {id: "a:b", auth: basic_raw, key: "vault:kv/x#key"}`, then + "client.id", "auth: basic or post"},
 
 		// what is asked for
-		{grant, "grant_type: client_credentials\n", "profiles.opaque.grant_type", "nobody's credential"},
 		{grant, "grant_type: refresh_token\n", "profiles.opaque.grant_type", "nobody's credential"},
 		{grant, "grant_type: a b\n", "profiles.opaque.grant_type", "visible characters"},
 		{subject, "subject_param: assertion\n", "profiles.opaque.subject_param", "token exchange does not have"},
@@ -242,6 +276,29 @@ func TestProfileRefusals(t *testing.T) {
 		{revokes, "revoke: {mode: best_effort}", "profiles.opaque.revoke.endpoint", "missing"},
 		{revokes, `revoke: {mode: off, endpoint: "https://x.example/r"}`, "profiles.opaque.revoke.endpoint", "no effect"},
 		{revokes, `revoke: {mode: best_effort, endpoint: "https://x.example/r", hint: refresh_token}`, "profiles.opaque.revoke.hint", "one of access_token, omit"},
+
+		// the broker itself is the subject
+		{own, own + "    subject_param: subject_token\n", machine + "subject_param", "the broker itself is the subject"},
+		{own, own + "    subject_token_type: " + accessToken + "\n", machine + "subject_token_type", "the broker itself is the subject"},
+		{own, own + "    then: {token_endpoint: \"https://x.example/t\"}\n", machine + "then", "the broker itself is the subject"},
+		{own, own + "    " + stored + "\n", machine + "actor.source", "belong to token exchange"},
+		{secret, `client: {id: nightly, auth: none}`, machine + "client.auth", "cannot ask for"},
+		{secret, `client: {auth: anonymous}`, machine + "client.auth", "cannot ask for"},
+		{night, night + `credential: "vault:kv/x#y", `, machine + "grants.service:nightly.credential", `in profile "machine", whose grant_type is client_credentials`},
+		{night, night + `credential: {file: /run/token}, `, machine + "grants.service:nightly.credential", "asks for a token of its own"},
+		{night, "", "subject", `missing in the grant of "service:nightly"`},
+		{raw, raw + "\n      grant_type: client_credentials", then + "grant_type", "takes what the first one issued"},
+
+		// where the certificate has another name
+		{named, "server_name: Identity.example.org", machine + "server_name", "a host name in lower case"},
+		{named, "server_name: identity.example.org.", machine + "server_name", "a host name in lower case"},
+		{named, `server_name: "identity.example.org:443"`, machine + "server_name", "without a port"},
+		{named, `server_name: "*.example.org"`, machine + "server_name", "a host name"},
+		{named, `server_name: ""`, machine + "server_name", "a host name"},
+		{named, `server_name: "10.1.2.3"`, machine + "server_name", "no address"},
+		{named, `server_name: "[::1]"`, machine + "server_name", "no address"},
+		{named, `server_name: "::1"`, machine + "server_name", "no address"},
+		{"https://10.1.2.3/token\n    allow_cidrs: [10.1.2.0/24]", "http://127.0.0.1/token\n    allow_cidrs: [127.0.0.0/8]", machine + "server_name", "without TLS"},
 
 		// two steps
 		{idJAG, "requested_token_type: " + accessToken, "profiles.chained.requested_token_type", "must name what the second step takes"},
@@ -292,7 +349,7 @@ func TestOpaqueProfiles(t *testing.T) {
 // control, which must not load.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../configs/examples/*.yaml")
-	if err != nil || len(files) != 13 {
+	if err != nil || len(files) != 14 {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	for _, file := range files {

@@ -144,7 +144,7 @@ vault: {address: "http://127.0.0.1:1", auth: {method: token}, hold: {role: broke
 store: {path: unused.db}
 operation: {timeout: 20s}
 callers:
-  gateway: {roles: [operate], bearer_sha256: ["BEARER"], actors: {asserted: ["user:7", "user:8", "user:1", "service:nightly", "service:file"]}, servers: [records], zone: local}
+  gateway: {roles: [operate], bearer_sha256: ["BEARER"], actors: {asserted: ["user:7", "user:8", "user:1", "service:nightly", "service:file"]}, servers: [records, own], zone: local}
 profiles:
   company:
     token_endpoint: https://identity.test/token
@@ -158,6 +158,15 @@ profiles:
       "user:8": {enabled: true, credential: "vault:kv/broker/stored#token", allowed_audiences: [mcp], allowed_scopes: [read]}
       "service:nightly": {enabled: true, credential: {vault_oidc: {role: nightly}}, allowed_audiences: [mcp], allowed_scopes: [read]}
       "service:file": {enabled: true, credential: {file: "FILE"}, allowed_audiences: [mcp], allowed_scopes: [read]}
+  machine:
+    token_endpoint: https://identity.test/token
+    client: {id: machine, auth: basic, key: "vault:kv/broker/client#v"}
+    allowed_audiences: [mcp]
+    allowed_scopes: [read]
+    grant_type: client_credentials
+    response: {token_format: jwt}
+    grants:
+      "service:nightly": {enabled: true, allowed_audiences: [mcp], allowed_scopes: [read]}
 servers:
   records:
     url: https://records.example.org/mcp
@@ -165,6 +174,13 @@ servers:
     data_class: publicContent
     requires_approval: false
     auth: {mode: delegated, profile: company, audience: mcp, scopes: [read]}
+    tools: {search: {enabled: true}}
+  own:
+    url: https://own.example.org/mcp
+    enabled: true
+    data_class: publicContent
+    requires_approval: false
+    auth: {mode: delegated, profile: machine, audience: mcp, scopes: [read]}
     tools: {search: {enabled: true}}
 `, "FILE", r.file))
 	r.must(err)

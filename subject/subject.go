@@ -10,7 +10,8 @@
 //
 //   - The way from an actor to a credential is a grant and nothing else. There
 //     is no fallback to another actor's, a server's or the broker's own, nor from
-//     one kind to another.
+//     one kind to another. A grant for which the broker itself is the subject is
+//     one of its own, in a profile for that; it has no subject token.
 //   - What is found is looked at before anybody may send it: a value that could
 //     not be a token, or that could break out of a header or a form, is refused,
 //     and so is a JWT that has ended.
@@ -72,7 +73,8 @@ func New(v *vault.Client, x *exchange.Client, now func() time.Time) *Resolver {
 	return &Resolver{vault: v, exchange: x, now: now, id: rand.Text(), turns: map[secret.Ref]*turn{}}
 }
 
-// Subject returns the subject token that d's grant names. The key is what the
+// Subject returns the subject token that d's grant names, and the zero Subject
+// where the broker itself is the subject. The key is what the
 // broker proves itself with at the profile's provider; it is asked for only where
 // the token comes from there.
 //
@@ -83,6 +85,9 @@ func (r *Resolver) Subject(ctx context.Context, d policy.Decision, key func(cont
 	const op = "subject.Subject"
 	if d.IsZero() || d.Grant() == nil {
 		return exchange.Subject{}, fault.New(op, fault.NoGrant, "")
+	}
+	if d.Grant().Credential.Kind == policy.BrokersOwn {
+		return exchange.Subject{}, nil
 	}
 	s, err := r.find(ctx, d, key)
 	if err != nil {

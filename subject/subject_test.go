@@ -15,6 +15,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/policy/policytest"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/subject"
 )
@@ -38,6 +39,13 @@ func TestKinds(t *testing.T) {
 			if err != nil || !strings.HasPrefix(got.Token.Reveal(), row.begins) || got.Type != row.kind || keys != row.keys {
 				t.Errorf("%s: another token, type %q, after %d keys: %v", row.actor, got.Type, keys, err)
 			}
+		}
+		own, err := policytest.Decide(r.snapshot, "service:nightly", "own", "search")
+		r.must(err)
+		before := len(r.vault.Requests())
+		got, err := s.Subject(t.Context(), own, func(context.Context) (exchange.Key, error) { panic("a key was asked for") })
+		if err != nil || !got.Token.IsZero() || got.Type != "" || len(r.vault.Requests()) != before {
+			t.Errorf("where the broker itself is the subject: %+v, after %d requests to Vault: %v", got, len(r.vault.Requests())-before, err)
 		}
 		if _, err := s.Subject(t.Context(), policy.Decision{}, key); fault.ReasonOf(err) != fault.NoGrant {
 			t.Errorf("without a decision: %v", err)
