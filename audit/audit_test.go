@@ -24,7 +24,7 @@ func full() audit.Record {
 		Time: noon, Kind: audit.Outcome, Caller: "gateway", Actor: "user:7", Operation: "op1", Attempt: 2,
 		RequestKey: audit.DigestOf("key"), Server: "records", Tool: "search", Arguments: audit.DigestOf("{}"),
 		Grant: "profiles.yaml:31", Snapshot: "sha256:00", Profile: "company", Audience: "mcp-api",
-		Scopes: []string{"records.read"}, Reason: fault.WallClock, State: fault.InDoubt, Ran: fault.RanUnknown,
+		Scopes: []string{"records.read"}, Narrowed: true, Reason: fault.WallClock, State: fault.InDoubt, Ran: fault.RanUnknown,
 		Evidence: fault.EvidenceNone, Epoch: "accessor", Token: audit.DigestOf("token"), Hold: "dropped", Count: 3,
 		Recovered: &audit.Recovered{NotSent: 1, InDoubt: 2, Holds: 3}, Supersedes: "op0", Swept: &audit.Swept{Results: 1, Operations: 2},
 		Legs: []audit.Leg{
@@ -50,7 +50,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"server":"records","tool":"search",` +
 				`"arguments":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",` +
 				`"grant":"profiles.yaml:31","snapshot":"sha256:00","profile":"company","audience":"mcp-api",` +
-				`"scopes":["records.read"],"reason":"wall_clock","state":"unknown","ran":"unknown","evidence":"none",` +
+				`"scopes":["records.read"],"narrowed":true,"reason":"wall_clock","state":"unknown","ran":"unknown","evidence":"none",` +
 				`"epoch":"accessor","token":"3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0",` +
 				`"hold":"dropped","count":3,"recovered":{"not_sent":1,"in_doubt":2,"holds":3},` +
 				`"supersedes":"op0","swept":{"results":1,"operations":2},` +

@@ -89,13 +89,14 @@ type Record struct {
 	Snapshot   string         `json:"snapshot,omitempty"` // hash of the configuration
 	Profile    string         `json:"profile,omitempty"`
 	Audience   string         `json:"audience,omitempty"`
-	Scopes     []string       `json:"scopes,omitempty"`
+	Scopes     []string       `json:"scopes,omitempty"`   // as granted; before the exchange, and without one, as asked for
+	Narrowed   bool           `json:"narrowed,omitempty"` // fewer were granted than were asked for, as the profile permits
 	Reason     fault.Reason   `json:"reason,omitempty"`
 	State      fault.State    `json:"state,omitempty"`
 	Ran        fault.Ran      `json:"ran,omitempty"`
 	Evidence   fault.Evidence `json:"evidence,omitempty"`
 	Epoch      string         `json:"epoch,omitempty"` // Vault accessor of the epoch, not its token
-	Token      Digest         `json:"token,omitzero"`  // fingerprint of the exchanged token
+	Token      Digest         `json:"token,omitzero"`  // fingerprint of the exchanged token, also of one that was refused
 	Hold       string         `json:"hold,omitempty"`  // the word of package ledger
 	Count      int            `json:"count,omitempty"` // how many more equal denials the record stands for
 	Recovered  *Recovered     `json:"recovered,omitempty"`

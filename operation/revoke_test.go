@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/devidp"
 	"onbehalf.internal/broker/store"
 )
 
@@ -28,11 +31,7 @@ func TestRevocation(t *testing.T) {
 		{"the provider fails", http.StatusInternalServerError, fault.ProviderError},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
-				before, rest, _ := strings.Cut(yaml, "/oauth/token\n")
-				issuer := before[strings.LastIndex(before, " ")+1:]
-				return before + "/oauth/token\n    revoke: {mode: best_effort, endpoint: " + issuer + "/revoke}\n" + rest
-			}})
+			rig := brokertest.New(t, &brokertest.Options{Config: revoking})
 			rig.Provider.Break(func(next http.Handler) http.Handler {
 				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/revoke" && tc.status != http.StatusOK {
@@ -50,7 +49,7 @@ func TestRevocation(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := []recorded{{audit.Outcome, fault.None}, {audit.Drop, fault.None}, {audit.Revocation, tc.reason}}
-			if got := ends(t, rig); !slices.Equal(got, want) {
+			if got := reasons(ends(t, rig)); !slices.Equal(got, want) {
 				t.Errorf("recorded %+v, want %+v", got, want)
 			}
 			if err := rig.Restart(t.Context()); err != nil {
@@ -64,14 +63,100 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
+// revoking is the configuration with revocation switched on.
+func revoking(yaml string) string {
+	before, rest, _ := strings.Cut(yaml, "/oauth/token\n")
+	issuer := before[strings.LastIndex(before, " ")+1:]
+	return before + "/oauth/token\n    revoke: {mode: best_effort, endpoint: " + issuer + "/revoke}\n" + rest
+}
+
+// TestRefusedIsRevoked: a token that failed the broker's checks is ended at the
+// provider. The operation ends for the reason that it would end for without that,
+// and the token is in nothing that is said or written.
+func TestRefusedIsRevoked(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: revoking})
+	rig.Provider.Alter(func(g *devidp.Grant) { g.Audience = []string{"mcp-archive"} })
+	a := rig.Call(t, brokertest.Call{})
+	if a.State != "not_sent" || a.Cause != fault.WrongAudience || a.Retry != "safe" || a.Hold != "" {
+		t.Fatalf("%s", a.Body)
+	}
+	if err := rig.Stop(); err != nil { // when all is recorded
+		t.Fatal(err)
+	}
+	records := ends(t, rig)
+	if got, want := reasons(records), []recorded{{audit.Outcome, fault.WrongAudience}, {audit.Revocation, fault.None}}; !slices.Equal(got, want) {
+		t.Fatalf("recorded %+v, want %+v", got, want)
+	}
+	token := rig.Provider.Issued()[0]
+	if _, _, _, err := rig.Provider.Verify(token, "mcp-archive"); err == nil {
+		t.Error("the token is good")
+	}
+	if want := audit.DigestOf(token).String(); records[0].Token != want || records[1].Token != want {
+		t.Errorf("fingerprints %q and %q, want %q", records[0].Token, records[1].Token, want)
+	}
+	database, err := os.ReadFile(rig.DatabasePath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, said := range map[string]string{"answer": string(a.Body), "log": rig.Log(), "database": string(database)} {
+		if strings.Contains(said, token) {
+			t.Errorf("the token is in the %s", name)
+		}
+	}
+}
+
+// TestNarrowedIsRecorded: where fewer scopes were granted than were asked for, and
+// the profile permits that, the operation runs and its records say so.
+func TestNarrowedIsRecorded(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		yaml = strings.ReplaceAll(yaml, "scopes: [records.read]", "scopes: [records.read, records.write]")
+		return strings.Replace(yaml, "response: {", "response: {required_scopes: [records.read], ", 1)
+	}})
+	for _, granted := range []string{"records.read records.write", "records.read"} {
+		rig.Provider.Alter(func(g *devidp.Grant) { g.Scopes = strings.Fields(granted) })
+		if a := rig.Call(t, brokertest.Call{}); a.State != "succeeded" {
+			t.Fatalf("%s", a.Body)
+		}
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range ends(t, rig) {
+		got = append(got, fmt.Sprintf("%s %s %t", r.Kind, r.Scopes, r.Narrowed))
+	}
+	want := []string{
+		"outcome [records.read records.write] false", "drop [records.read records.write] false",
+		"outcome [records.read] true", "drop [records.read] true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
 // recorded is what an audit record says of an operation's end.
 type recorded struct {
 	Kind   audit.Kind
 	Reason fault.Reason
 }
 
+// ended is that and more of the same record.
+type ended struct {
+	recorded
+	Token    string
+	Scopes   []string
+	Narrowed bool
+}
+
+func reasons(records []ended) (all []recorded) {
+	for _, r := range records {
+		all = append(all, r.recorded)
+	}
+	return all
+}
+
 // ends are the records of the end of the operations in rig's database.
-func ends(t *testing.T, rig *brokertest.Rig) (all []recorded) {
+func ends(t *testing.T, rig *brokertest.Rig) (all []ended) {
 	t.Helper()
 	s, err := store.Open(context.Background(), store.Config{Path: rig.DatabasePath()})
 	if err != nil {
@@ -83,7 +168,7 @@ func ends(t *testing.T, rig *brokertest.Rig) (all []recorded) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(lines.String()) {
-		var r recorded
+		var r ended
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,8 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 	return s, nil
 }
 
-// delegate runs subject credential → exchange → hold.
+// delegate runs subject credential → exchange → hold. The leg "subject" is there
+// also where the broker itself is the subject: then it reads the client's key alone.
 func (s *Session) delegate(ctx context.Context) error {
 	var who exchange.Subject
 	var key exchange.Key
@@ -72,6 +73,7 @@ func (s *Session) delegate(ctx context.Context) error {
 	})
 	if err != nil {
 		s.m.forgetKey(s.d.Profile(), err)
+		s.keepRefused()
 		return err
 	}
 	token := s.issued.Token

@@ -3,13 +3,15 @@ package session
 import (
 	"context"
 
+	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 )
 
-// Revoke ends the exchanged token at the provider, where the profile says so,
-// and says what became of it: "" (nothing to revoke), "revoked" or "failed". It
+// Revoke ends the exchanged token at the provider, where the profile says so, also
+// one that failed the checks of the exchange, and says what became of it: ""
+// (nothing to revoke), "revoked" or "failed". It
 // comes after Close, when nothing uses the token any more, and runs on a context
 // of its own: no answer waits for it. A second call does nothing.
 //
@@ -18,7 +20,9 @@ func (s *Session) Revoke(ctx context.Context) string {
 	p := s.revokes()
 	s.mu.Lock()
 	token, first := s.last, s.closed && !s.ended
-	s.last, s.ended = secret.Text{}, s.closed
+	if first {
+		s.last, s.ended = secret.Text{}, true
+	}
 	s.mu.Unlock()
 	if p == nil || !first {
 		return ""
@@ -45,7 +49,7 @@ func (s *Session) Revoke(ctx context.Context) string {
 // nil where there is none or no token was issued.
 func (s *Session) revokes() *policy.Profile {
 	p := s.d.Profile()
-	if p == nil || s.issued.Scopes == nil || p.Issuing().Revocation.Endpoint == nil {
+	if p == nil || s.issued.Scopes == nil && !s.refused || p.Issuing().Revocation.Endpoint == nil {
 		return nil
 	}
 	return p.Issuing()
@@ -59,6 +63,16 @@ func (s *Session) readForRevocation(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastRead)
 	defer cancel()
 	if token, err := s.hold.Read(ctx); err == nil {
+		s.keepForRevocation(token)
+	}
+}
+
+// keepRefused keeps what was issued and failed the checks.
+func (s *Session) keepRefused() {
+	token := s.issued.Refused
+	s.issued = exchange.Issued{}
+	if s.refused = !token.IsZero(); s.refused {
+		s.token = token.Digest()
 		s.keepForRevocation(token)
 	}
 }

@@ -151,16 +151,89 @@ func TestFurtherLegs(t *testing.T) {
 	}
 }
 
-// TestNarrowedIsRecorded: the audit shows the scopes that were granted.
+// TestNarrowedIsRecorded: the audit shows the scopes that were granted, and says
+// where they are fewer than were asked for.
 func TestNarrowedIsRecorded(t *testing.T) {
-	r := newRig(t)
-	r.with("response: {token_format: jwt, required_scopes: [email], allowed_extra_scopes: [email]}", "")
-	r.provider.Alter(func(g *devidp.Grant) { g.Scopes = []string{"email"} })
-	ctx, s := r.open(r.decide("records", false))
-	defer s.Close(ctx)
-	var rec audit.Record
-	s.Describe(&rec)
-	if strings.Join(rec.Scopes, " ") != "email" {
-		t.Errorf("scopes %q", rec.Scopes)
+	for _, tc := range []struct {
+		granted  string
+		narrowed bool
+	}{{"email", true}, {"read email", false}, {"read", false}} {
+		r := newRig(t)
+		r.with("response: {token_format: jwt, required_scopes: [email], allowed_extra_scopes: [email]}", "")
+		r.provider.Alter(func(g *devidp.Grant) { g.Scopes = strings.Fields(tc.granted) })
+		ctx, s := r.open(r.decide("records", false))
+		var rec audit.Record
+		s.Describe(&rec)
+		if strings.Join(rec.Scopes, " ") != tc.granted || rec.Narrowed != tc.narrowed {
+			t.Errorf("granted %q: scopes %q, narrowed %v", tc.granted, rec.Scopes, rec.Narrowed)
+		}
+		s.Close(ctx)
+	}
+}
+
+// TestRefusedIsRevoked: a token that was issued and failed a check is ended at the
+// provider where the profile says so. The operation's reason stays what it was, and
+// no leg ever gets the token.
+func TestRefusedIsRevoked(t *testing.T) {
+	for _, tc := range []struct {
+		name, more string
+		breaks     func(*rig)
+		want       string
+		reason     fault.Reason // of the revocation
+	}{
+		{"revoked", revokes, nil, "revoked", fault.None},
+		{"not asked for", "", nil, "", fault.None},
+		{"the provider fails", revokes, func(r *rig) { r.provider.Break(devidp.Fail(1, 503, "")) }, "failed", fault.ProviderUnreachable},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			canary.Run(t, func(c *canary.Cage) {
+				r := newRig(t)
+				r.with("response: {token_format: jwt}", tc.more)
+				r.provider.Alter(func(g *devidp.Grant) { g.Audience = []string{"mail"} })
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				s, err := r.Open(ctx, r.decide("records", false))
+				if fault.ReasonOf(err) != fault.WrongAudience {
+					t.Fatalf("%v, want %s", err, fault.WrongAudience)
+				}
+				token := r.provider.Issued()[0]
+				c.Plant(token, clientSecret, r.subject)
+				if got := s.Revoke(ctx); got != "" || s.Holds() {
+					t.Errorf("before Close: %q", got)
+				}
+				if got := s.Close(ctx); got != "" {
+					t.Errorf("Close says %q of a hold that never was", got)
+				}
+				if _, err := s.Token(ctx, "tools/call"); fault.ReasonOf(err) != fault.SessionClosed {
+					t.Errorf("a token: %v", err)
+				}
+				if tc.breaks != nil {
+					tc.breaks(r)
+				}
+				legs := map[string]string{"": "subject exchange", "revoked": "subject exchange revoke", "failed": "subject exchange revoke"}
+				got := s.Revoke(ctx)
+				if got != tc.want || names(s.Legs()) != legs[tc.want] || s.Legs()[1].Reason != fault.WrongAudience {
+					t.Errorf("Revoke says %q, want %q; legs %+v", got, tc.want, s.Legs())
+				}
+				if last := s.Legs()[len(s.Legs())-1]; tc.want != "" && last.Reason != tc.reason {
+					t.Errorf("revoked with %q, want %q", last.Reason, tc.reason)
+				}
+				if _, _, _, err := r.provider.Verify(token, "mail"); (err != nil) != (tc.want == "revoked") {
+					t.Errorf("the token: %v", err)
+				}
+				var rec audit.Record
+				s.Describe(&rec)
+				if rec.Token != audit.DigestOf(token) || rec.Scopes != nil {
+					t.Errorf("record %+v", rec)
+				}
+				if again := s.Revoke(ctx); again != "" {
+					t.Errorf("a second time: %q", again)
+				}
+				c.Value("error", err)
+				c.Value("session", s)
+				c.Value("legs", s.Legs())
+				c.Value("record", rec)
+			})
+		})
 	}
 }

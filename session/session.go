@@ -13,8 +13,8 @@
 //     asked whether the decision still stands.
 //   - The check is the fetch: a leg gets its token from Vault, read after the
 //     previous leg ended. Between legs a Session holds no token. Where the
-//     profile revokes, it holds one from Close to Revoke, and sends it to nobody
-//     but the provider.
+//     profile revokes, it holds one that no leg can use any more, up to Revoke,
+//     and sends it to nobody but the provider.
 //   - An exchanged token is put under a hold at once and never used by another
 //     session. Close drops the hold, on a context of its own.
 //   - A discovery credential can never authenticate a tool call, nor an
@@ -54,14 +54,16 @@ type Session struct {
 	d      policy.Decision
 	source func(context.Context) (secret.Text, error) // reads the leg's credential; nil: anonymous
 	issued exchange.Issued                            // without its token, which is under the hold
-	token  audit.Digest                               // of the exchanged token
+	token  audit.Digest                               // of the exchanged token, also of a refused one
 	hold   *vault.Hold
 	put    bool // a token was sent to Vault, so it may be there
+
+	refused bool // a token was issued and failed the checks
 
 	mu     sync.Mutex // guards the fields below
 	legs   []audit.Leg
 	closed bool
-	last   secret.Text // to be revoked: from Close to Revoke
+	last   secret.Text // to be revoked: no leg can use it any more
 	ended  bool        // Revoke was called
 }
 
@@ -143,10 +145,11 @@ func (s *Session) Legs() []audit.Leg {
 
 // Describe fills in what an audit record says of the credential: the epoch
 // whose revocation stops this session, the token's fingerprint, the scopes as
-// they were granted.
+// they were granted, and whether those are fewer than were asked for.
 func (s *Session) Describe(r *audit.Record) {
+	r.Token = s.token
 	if s.issued.Scopes != nil {
-		r.Token, r.Scopes = s.token, s.issued.Scopes
+		r.Scopes, r.Narrowed = s.issued.Scopes, s.issued.Narrowed
 	}
 	if s.hold != nil {
 		r.Epoch = s.hold.Epoch()

@@ -75,6 +75,47 @@ func TestKeyStaysInVault(t *testing.T) {
 	}
 }
 
+// TestBrokerIsSubject: the broker's own token goes the way of every other: checked
+// before each leg, held, dropped. Nothing of the actor is read or sent.
+func TestBrokerIsSubject(t *testing.T) {
+	r := newRig(t)
+	var asked []string
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		q.ParseForm()
+		_, key, _ := q.BasicAuth()
+		asked = append(asked, q.PostForm.Encode()+" "+key)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"access_token":"the-token-of-the-broker","token_type":"Bearer","expires_in":60}`)
+	}))
+	defer endpoint.Close()
+	r.edit = func(s string) string {
+		s = strings.Replace(s, r.provider.TokenEndpoint(), endpoint.URL, 1)
+		return strings.Replace(s, `credential: "vault:kv/broker/subject#v", `, "", 1)
+	}
+	r.with("response: {token_format: opaque, audience_unverified: true}", "    grant_type: client_credentials\n    audience_param: audience\n")
+	ctx, s := r.open(r.decide("records", false))
+	cred, err := s.Token(ctx, "tools/call")
+	if err != nil || cred.Value.Reveal() != "the-token-of-the-broker" {
+		t.Errorf("token: %v", err)
+	}
+	if got := s.Close(ctx); got != "dropped" || names(s.Legs()) != "subject exchange hold drop" {
+		t.Errorf("Close says %q, legs %q", got, names(s.Legs()))
+	}
+	if n := r.vault.Count("GET", "kv/data/broker/subject"); n != 0 {
+		t.Errorf("the actor's credential was read %d times", n)
+	}
+	if want := "audience=mcp&grant_type=client_credentials&scope=read " + clientSecret; len(asked) != 1 || asked[0] != want {
+		t.Errorf("asked %q, want %q", asked, want)
+	}
+
+	r.Policy.Swap(r.load("true"))
+	d := r.decide("records", false)
+	r.Policy.Swap(r.load("false"))
+	if s, err := r.Open(ctx, d); fault.ReasonOf(err) != fault.GrantRevoked || names(s.Legs()) != "subject" || len(asked) != 1 {
+		t.Errorf("without its grant: %v, legs %q, asked %d times", err, names(s.Legs()), len(asked))
+	}
+}
+
 // TestSecondStep: the second provider gets the assertion and its own key, after
 // another look at the grant.
 func TestSecondStep(t *testing.T) {
