@@ -21,6 +21,8 @@ var profiles = map[string]string{
 	"auth/enterprise-managed-authorization": idJAG,
 	"auth/cross-app-access-complete-flow":   idJAG, // its name in the older suite
 	"auth/wif-jwt-bearer":                   jwtBearer,
+	"auth/client-credentials-basic":         clientSecretBasic,
+	"auth/client-credentials-jwt":           clientAssertion,
 }
 
 const idJAG = `
@@ -47,6 +49,23 @@ const jwtBearer = `
     audience_param: resource
     response: {token_format: opaque, audience_unverified: true}`
 
+// In these two the broker itself is the subject.
+const clientSecretBasic = `
+    token_endpoint: {{q .Authority.TokenEndpoint}}
+    allow_cidrs: [127.0.0.0/8, "::1/128"]
+    client: {id: {{q .Given.ClientID}}, auth: basic, key: "vault:kv/broker/client#key"}
+    grant_type: client_credentials
+    audience_param: resource
+    response: {token_format: opaque, audience_unverified: true}`
+
+const clientAssertion = `
+    token_endpoint: {{q .Authority.TokenEndpoint}}
+    allow_cidrs: [127.0.0.0/8, "::1/128"]
+    client: {id: {{q .Given.ClientID}}, auth: private_key_jwt, key: "vault:kv/broker/client#key", alg: {{q .Given.Algorithm}}, audience: {{q .Authority.Issuer}}}
+    grant_type: client_credentials
+    audience_param: resource
+    response: {token_format: opaque, audience_unverified: true}`
+
 // configuration is the file around a profile. The suite's servers want no
 // scope; ours asks for one, since a grant without any allows nothing.
 const configuration = `version: 1
@@ -66,7 +85,7 @@ profiles:
     grants:
       "user:7":
         enabled: true
-        credential: "vault:kv/broker/subject#token"
+        {{if .Exchanges}}credential: "vault:kv/broker/subject#token"{{end}}
         allowed_audiences: [{{q .Resource}}]
         allowed_scopes: [tools]
 servers:
@@ -87,6 +106,8 @@ servers:
 type given struct {
 	ClientID         string `json:"client_id"`
 	ClientSecret     string `json:"client_secret"`
+	PrivateKey       string `json:"private_key_pem"`
+	Algorithm        string `json:"signing_algorithm"`
 	IDPClientID      string `json:"idp_client_id"`
 	IDPIssuer        string `json:"idp_issuer"`
 	IDPTokenEndpoint string `json:"idp_token_endpoint"`
@@ -130,6 +151,7 @@ func load(s *policy.Server, profile string, g given, a authority) (*policy.Snaps
 	var text strings.Builder
 	if err := t.Execute(&text, map[string]any{
 		"Server": s, "Resource": s.URL.String(), "Given": g, "Authority": a,
+		"Exchanges": !strings.Contains(profile, "grant_type: client_credentials"),
 	}); err != nil {
 		return nil, err
 	}
@@ -142,15 +164,16 @@ func quote(s string) (string, error) {
 	return string(b), err
 }
 
-// subject is the actor's credential, whichever the scenario has.
+// subject is the actor's credential, whichever the scenario has; none where the
+// broker itself is the subject.
 func (g given) subject() exchange.Subject {
 	return exchange.Subject{Token: secret.New(g.IDToken + g.WorkloadJWT)}
 }
 
-// key is the client's secret for the second step; no other step of profiles has
-// one.
+// key is the client's secret or its private key, whichever the scenario has. Of two
+// steps it is the second that has one.
 func (g given) key() exchange.Key {
-	return exchange.Key{Then: func(context.Context) (exchange.Key, error) {
-		return exchange.Key{Text: secret.New(g.ClientSecret)}, nil
-	}}
+	key := exchange.Key{Text: secret.New(g.ClientSecret + g.PrivateKey)}
+	key.Then = func(context.Context) (exchange.Key, error) { return exchange.Key{Text: key.Text}, nil }
+	return key
 }

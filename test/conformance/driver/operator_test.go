@@ -3,7 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +32,18 @@ const (
 
 	bearerGrant = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 )
+
+// signer is the client's key where it signs, and clientKey that in PEM.
+var signer, clientKey = newKey()
+
+func newKey() (*ecdsa.PrivateKey, string) {
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		panic(err)
+	}
+	return key, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
 
 // A guarded server is an MCP server, the authorization server before it and the
 // enterprise's provider, on one address. It writes down the forms it gets.
@@ -100,8 +117,13 @@ func quoted(s string) string { return fmt.Sprintf("%q", s) }
 
 // context is what the suite hands out.
 func (g *guarded) context(scenario string) string {
-	if scenario == "auth/wif-jwt-bearer" {
+	switch scenario {
+	case "auth/wif-jwt-bearer":
 		return `{"client_id":"workload","valid_jwt":"` + workloadJWT + `","expired_jwt":"x"}`
+	case "auth/client-credentials-basic":
+		return `{"client_id":"client","client_secret":"` + clientSecret + `"}`
+	case "auth/client-credentials-jwt":
+		return `{"client_id":"client","private_key_pem":` + quoted(clientKey) + `,"signing_algorithm":"ES256"}`
 	}
 	return `{"client_id":"client","client_secret":"` + clientSecret + `","idp_client_id":"idp-client","idp_id_token":"` + idToken +
 		`","idp_issuer":"` + g.url + `/idp","idp_token_endpoint":"` + g.url + `/idp/token"}`
@@ -128,7 +150,7 @@ func (g *guarded) play(t *testing.T, scenario, version, asked string) (err error
 		if said := strings.HasSuffix(out.String(), "as it should\n"); said != (err == nil) {
 			t.Errorf("it said %q and ended with %v", out.String(), err)
 		}
-	}, idToken, workloadJWT, clientSecret, issuedToken)
+	}, idToken, workloadJWT, clientSecret, clientKey, issuedToken)
 	if left, _ := os.ReadDir(os.TempDir()); len(left) != 0 {
 		t.Errorf("it left %v behind", left)
 	}
@@ -147,6 +169,9 @@ func TestOperator(t *testing.T) {
 		{enterprise, modern, nil},
 		{"auth/cross-app-access-complete-flow", "2025-06-18", []string{handshakeOld, initialized}},
 		{"auth/wif-jwt-bearer", modern, nil},
+		{"auth/client-credentials-basic", modern, nil},
+		{"auth/client-credentials-basic", "", []string{handshake, initialized}},
+		{"auth/client-credentials-jwt", modern, nil},
 	} {
 		t.Run(tc.scenario+" "+tc.version, func(t *testing.T) {
 			g := &guarded{server: server{tools: tool("test-tool"), token: issuedToken}}
@@ -154,11 +179,20 @@ func TestOperator(t *testing.T) {
 				t.Fatal(err)
 			}
 			resource := []string{g.url + "/mcp"}
-			want := []url.Values{{
-				"grant_type": {bearerGrant}, "assertion": {workloadJWT}, "client_id": {"workload"}, "resource": resource, "scope": {"tools"},
-			}}
+			var want []url.Values
 			var basic []string
-			if tc.scenario != "auth/wif-jwt-bearer" {
+			switch tc.scenario {
+			case "auth/wif-jwt-bearer":
+				want = []url.Values{{
+					"grant_type": {bearerGrant}, "assertion": {workloadJWT}, "client_id": {"workload"}, "resource": resource, "scope": {"tools"},
+				}}
+			case "auth/client-credentials-basic":
+				want = []url.Values{{"grant_type": {"client_credentials"}, "resource": resource, "scope": {"tools"}}}
+				basic = []string{"/as/token client " + clientSecret}
+			case "auth/client-credentials-jwt":
+				want = []url.Values{{"grant_type": {"client_credentials"}, "client_id": {"client"}, "resource": resource, "scope": {"tools"}}}
+				g.assertedBy(t, "client")
+			default:
 				want = []url.Values{{
 					"grant_type": {"urn:ietf:params:oauth:grant-type:token-exchange"}, "client_id": {"idp-client"},
 					"subject_token": {idToken}, "subject_token_type": {"urn:ietf:params:oauth:token-type:id_token"},
@@ -180,6 +214,22 @@ func TestOperator(t *testing.T) {
 			}
 		})
 	}
+}
+
+// assertedBy takes the client's assertion out of the one form that was sent, and
+// wants it to be of that client and for the authorization server.
+func (g *guarded) assertedBy(t *testing.T, client string) {
+	t.Helper()
+	if len(g.forms) != 1 || g.forms[0].Get("client_assertion_type") != "urn:ietf:params:oauth:client-assertion-type:jwt-bearer" {
+		t.Fatalf("%d forms, or one without an assertion", len(g.forms))
+	}
+	_, err := jwt.Parse(g.forms[0].Get("client_assertion"), func(*jwt.Token) (any, error) { return signer.Public(), nil },
+		jwt.WithIssuer(client), jwt.WithSubject(client), jwt.WithAudience(g.url+"/as"), jwt.WithValidMethods([]string{"ES256"}))
+	if err != nil {
+		t.Errorf("the client's assertion: %v", err)
+	}
+	g.forms[0].Del("client_assertion")
+	g.forms[0].Del("client_assertion_type")
 }
 
 // TestOperatorStops: where a document, a provider or the server says something

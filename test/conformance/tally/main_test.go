@@ -58,11 +58,11 @@ func TestTally(t *testing.T) {
 		{name: "another check is not", folders: map[string]folder{one: {[]string{"FAILURE a", "FAILURE b"}, word}},
 			baseline: "  - tools_call:b # continuation\n", last: "conformance: 0 passed, 1 failed, 1 baselined", says: "tools_call:a"},
 		{name: "another scenario is not", folders: map[string]folder{one: {[]string{"FAILURE b"}, word}, two: {[]string{"FAILURE b"}, word}},
-			baseline: "  - tools_call # no subject\n", last: "conformance: 0 passed, 1 failed, 1 baselined", says: "auth/iss-2468-x:b"},
+			baseline: "  - tools_call # browser flow\n", last: "conformance: 0 passed, 1 failed, 1 baselined", says: "auth/iss-2468-x:b"},
 		{name: "an excused scenario passes", folders: map[string]folder{one: {[]string{"SUCCESS a"}, word}},
-			baseline: "  - tools_call # no subject\n", last: "conformance: 0 passed, 1 failed, 0 baselined", says: "tools_call is in the baseline and did not fail"},
+			baseline: "  - tools_call # browser flow\n", last: "conformance: 0 passed, 1 failed, 0 baselined", says: "tools_call is in the baseline and did not fail"},
 		{name: "an excused check passes", folders: map[string]folder{one: {[]string{"SUCCESS a", "FAILURE b"}, word}},
-			baseline: "  - tools_call:a # no subject\n  - tools_call:b # no subject\n", last: "conformance: 1 passed, 1 failed, 1 baselined", says: "tools_call:a is in the baseline"},
+			baseline: "  - tools_call:a # browser flow\n  - tools_call:b # browser flow\n", last: "conformance: 1 passed, 1 failed, 1 baselined", says: "tools_call:a is in the baseline"},
 		{name: "an excused scenario was not played", folders: map[string]folder{one: {[]string{"SUCCESS a"}, word}},
 			baseline: "  - sse-retry # resumption\n", last: "conformance: 1 passed, 1 failed, 0 baselined", says: "sse-retry is in the baseline"},
 		{name: "the suite says no and we do not", folders: map[string]folder{one: {[]string{"SUCCESS a"}, word}}, status: "7",
@@ -83,7 +83,7 @@ func TestTally(t *testing.T) {
 }
 
 func TestTallyAdds(t *testing.T) {
-	r1, b1 := write(t, map[string]folder{one: {[]string{"SUCCESS a", "FAILURE b"}, word}}, "  - tools_call:b # no subject\n", "")
+	r1, b1 := write(t, map[string]folder{one: {[]string{"SUCCESS a", "FAILURE b"}, word}}, "  - tools_call:b # browser flow\n", "")
 	r2, b2 := write(t, map[string]folder{one: {[]string{"SUCCESS a"}, word}}, "", "")
 	var out bytes.Buffer
 	if err := run([]string{r1, b1, r2, b2}, &out); err != nil || !strings.HasSuffix(out.String(), "\nconformance: 2 passed, 0 failed, 1 baselined\n") {
@@ -98,7 +98,7 @@ func TestTallyRefuses(t *testing.T) {
 	noStatus := t.TempDir()
 	_, noReason := write(t, nil, "  - tools_call\n", "")
 	_, otherReason := write(t, nil, "  - tools_call # because\n", "")
-	_, mapping := write(t, nil, "  - tools_call: a # no subject\n", "")
+	_, mapping := write(t, nil, "  - tools_call: a # browser flow\n", "")
 	for name, args := range map[string][]string{
 		"nothing": nil, "half": {good}, "no scenario": {empty, baseline}, "no status": {noStatus, baseline}, "no baseline": {good, empty + "/none"},
 		"no reason": {good, noReason}, "another reason": {good, otherReason}, "a space behind the colon": {good, mapping},

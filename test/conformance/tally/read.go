@@ -96,7 +96,7 @@ func readScenario(dir string) (s scenario, _ error) {
 
 // kinds are the reasons for which a check may be expected to fail, the first
 // words of an entry's comment. README.md says what each of them means.
-var kinds = []string{"browser flow", "no subject", "elicitation", "continuation", "resumption"}
+var kinds = []string{"browser flow", "elicitation", "continuation", "resumption"}
 
 // readBaseline returns the entries of a baseline. An entry without its reason,
 // one of kinds in a comment behind it, is an error.
