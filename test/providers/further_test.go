@@ -72,6 +72,7 @@ func testKeycloak(t *testing.T, p provider, r *counterparts.Realm) {
 		}, ours(fault.TokenInactive)},
 		{"a client with a certificate, over a connection without", func(p *profile) { p.auth, p.client = "none", r.HolderID }, refused(fault.ProviderConfig, "401 invalid_client")},
 	})
+	t.Run("client credentials", func(t *testing.T) { testOwn(t, p) })
 	t.Run("certificate", func(t *testing.T) { testBound(t, p) })
 	t.Run("revocation", func(t *testing.T) { testRevocation(t, p, r) })
 	t.Run("life", func(t *testing.T) { testOutlives(t, p, r) })
@@ -121,6 +122,49 @@ func testOIDCProvider(t *testing.T, p provider, r *counterparts.Realm) {
 			t.Errorf("Revoke of a JWT: %v", err)
 		}
 	})
+}
+
+// testOwn: the broker's own token is for the server that the scope brings into the
+// audience, of a subject that is nobody else, and held to the grant like any other.
+func testOwn(t *testing.T, p provider) {
+	own := func(t *testing.T, change ...func(*profile)) profile {
+		good := p.good(t)
+		good.subject, good.pin = "", ""
+		more("grant_type: client_credentials")(&good)
+		for _, c := range change {
+			c(&good)
+		}
+		return good
+	}
+	for auth, as := range p.auths {
+		e := own(t, as).exchange(t)
+		if e.err != nil || e.issued.Subject == "" || e.issued.Subject == p.good(t).pin || e.issued.Bound != (auth == "mtls") {
+			t.Errorf("%s: subject %q, bound %t: %v", auth, e.issued.Subject, e.issued.Bound, e.err)
+			continue
+		}
+		pinned := own(t, as)
+		pinned.pin = e.issued.Subject
+		if again := pinned.exchange(t); again.err != nil || again.issued.Token.Equal(e.issued.Token) {
+			t.Errorf("%s: the same subject by name: %v, or the same token", auth, again.err)
+		}
+	}
+	for _, r := range []further{
+		{"the sub of somebody", func(q *profile) { q.pin = p.good(t).pin }, ours(fault.WrongSubject)},
+		{"a scope that brings no audience", audience("mcp-records", "email"), ours(fault.WrongAudience)},
+		{"another audience than the scope brings", audience("mcp-mail", "records.read"), ours(fault.WrongAudience)},
+		{"default scopes that nobody allowed", func(q *profile) { q.response = strings.Replace(q.response, ", allowed_extra_scopes: [email]", "", 1) }, ours(fault.ScopeWidened)},
+		{"a scope that the client has not", moreScope("mail.read"), refused(fault.ScopeRejected, "400 invalid_scope")},
+		{"a wrong secret", otherSecret, refused(fault.ProviderConfig, "401 unauthorized_client")},
+		{"a client that may not", func(q *profile) { q.client, q.key = "mcp-records", "records-secret" }, refused(fault.ProviderConfig, "401 unauthorized_client")},
+	} {
+		e := own(t, r.change).exchange(t)
+		if e.reason != r.want.reason || e.said != r.want.said {
+			t.Errorf("%s: ended as %q after %q (%v), want %q after %q", r.name, e.reason, e.said, e.err, r.want.reason, r.want.said)
+		}
+		if refused := e.reason != fault.None && e.said == "200"; e.issued.Refused.IsZero() == refused {
+			t.Errorf("%s: what was issued and refused is to be revoked: %t", r.name, refused)
+		}
+	}
 }
 
 // testBound: a client that shows a certificate gets a token that is bound to it,

@@ -49,7 +49,7 @@ profiles:
     grants:
       "user:7":
         enabled: true
-        credential: "vault:kv/broker/subjects/7#token"
+        CREDENTIAL
         allowed_audiences: ["AUDIENCE"]
         allowed_scopes: SCOPES
         PIN
@@ -83,7 +83,7 @@ type profile struct {
 	parameters             []string // other keys of the profile
 	pin                    string   // the sub that the grant expects
 
-	subject                  string
+	subject                  string // empty: the broker itself is the subject
 	key, certificate, stored string // what Vault would hold: the client's key and certificate, an actor token
 }
 
@@ -128,7 +128,10 @@ func zitadelProfile(t testing.TB, z *counterparts.ZitadelServer) profile {
 // decide is the decision that the file above makes.
 func (p profile) decide(t *testing.T) policy.Decision {
 	t.Helper()
-	dir, parameters, pin := t.TempDir(), p.parameters, ""
+	dir, parameters, pin, credential := t.TempDir(), p.parameters, "", ""
+	if p.subject != "" {
+		credential = `credential: "vault:kv/broker/subjects/7#token"`
+	}
 	if p.pin != "" {
 		pin = `subject: "` + p.pin + `"`
 	}
@@ -138,7 +141,7 @@ func (p profile) decide(t *testing.T) policy.Decision {
 	}
 	s, err := policytest.Load(dir, strings.NewReplacer("ENDPOINT", p.endpoint, "CLIENT", p.client,
 		"AUTH", strings.ReplaceAll(auths[p.auth], "ASSERTED", cmp.Or(p.asserted, "issuer")), "AUDIENCE", p.audience, "SCOPES", `["`+strings.Join(p.scopes, `", "`)+`"]`, "RESPONSE", p.response,
-		"PARAMETERS", strings.Join(parameters, "\n    "), "PIN", pin).Replace(config))
+		"PARAMETERS", strings.Join(parameters, "\n    "), "PIN", pin, "CREDENTIAL", credential).Replace(config))
 	if err != nil {
 		t.Fatal(err)
 	}
