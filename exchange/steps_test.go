@@ -66,6 +66,7 @@ func TestIntrospection(t *testing.T) {
 		{"nbf ahead", said("nbf", "1796041000"), nil, fault.TokenNotYetValid, 0},
 		{"bound", said("cnf", `{"jkt":"x"}`), nil, fault.WrongBinding, 0},
 		{"refused", refuses(401, "invalid_client"), nil, fault.ProviderConfig, 0},
+		{"refused, and no subject was there", refuses(400, "invalid_request"), nil, fault.ProviderConfig, 0},
 		{"a page", answers(200, "text/html", issuedToken), nil, fault.ExchangeMalformed, 0},
 		{"a signed answer", answers(200, "application/token-introspection+jwt", pack(`{}`)), nil, fault.ExchangeMalformed, 0},
 		{"redirected", func(w http.ResponseWriter, r *http.Request) {
@@ -314,6 +315,7 @@ func TestRevoke(t *testing.T) {
 		{"by the id alone", "none", "", answers(200, "", ""), fault.None, 0},
 		{"not supported", "post", "", refuses(400, "unsupported_token_type"), fault.ProviderConfig, 0},
 		{"client refused", "post", "", refuses(401, "invalid_client"), fault.ProviderConfig, 0},
+		{"refused, and no subject was there", "post", "", refuses(400, "invalid_grant"), fault.ProviderConfig, 0},
 		{"later", "post", "", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Retry-After", "7")
 			answers(503, "", "")(w, r)

@@ -33,7 +33,7 @@ type reply struct {
 	most    int           // how many bytes it might have
 	after   time.Duration // Retry-After; 0: none
 	unsent  bool          // there was no connection
-	alone   bool          // nobody's credential was handed in: whom it refuses is us
+	alone   bool          // nobody's credential was handed in, so whom it refuses is us
 }
 
 // send makes one request to the token endpoint. x/oauth2 encodes the form and
@@ -60,7 +60,7 @@ func (c *Client) post(ctx context.Context, p *policy.Profile, to *url.URL, l log
 // fetch makes one request to an endpoint of the provider.
 func (c *Client) fetch(p *policy.Profile, req *http.Request, l login) (reply, error) {
 	t := &tap{base: c.transport(p, req.URL, l), most: cmp.Or(p.MaxAnswer, maxAnswer)}
-	t.reply.asked = c.now()
+	t.reply.asked, t.reply.alone = c.now(), true
 	_, err := t.RoundTrip(req)
 	return t.reply, err
 }
