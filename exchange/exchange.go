@@ -1,7 +1,7 @@
 // Package exchange turns an actor's credential into a token for one MCP server:
 // OAuth 2.0 Token Exchange (RFC 8693) and the grants that providers have in its
-// place, as the profile says. Where the profile says that the broker itself is the
-// subject, it turns the broker's own (RFC 6749 §4.4), by the same steps.
+// place, as the profile says. Where the broker itself is the subject, it gets one
+// of the broker's own (RFC 6749 §4.4), by the same steps.
 //
 // An exchange is one POST to the profile's token endpoint:
 //

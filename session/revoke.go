@@ -11,9 +11,9 @@ import (
 
 // Revoke ends the exchanged token at the provider, where the profile says so, also
 // one that failed the checks of the exchange, and says what became of it: ""
-// (nothing to revoke), "revoked" or "failed". It
-// comes after Close, when nothing uses the token any more, and runs on a context
-// of its own: no answer waits for it. A second call does nothing.
+// (nothing to revoke), "revoked" or "failed". It comes after Close, when nothing
+// uses the token any more, and runs on a context of its own: no answer waits for
+// it. A second call does nothing.
 //
 // A grant that no longer stands does not stop it, on the contrary.
 func (s *Session) Revoke(ctx context.Context) string {
