@@ -103,6 +103,7 @@ const notes = `
 - Introspection answers ` + "`active: false`" + ` to a client that is not in the token's ` + "`aud`" + `, which the broker never is: ` + "`token_inactive`" + `.
   Leave ` + "`introspection`" + ` out and use ` + "`token_format: jwt_verified`" + `.
 - A client without the switch "Standard token exchange" is 400 invalid_request: ` + "`subject_rejected`" + `.
+- Client credentials (` + "`" + `grant_type: client_credentials` + "`" + `) need "Service accounts roles" at the client; one without is 401 unauthorized_client: ` + "`" + `provider_config` + "`" + `. No parameter names the audience, the scope brings it, and ` + "`" + `sub` + "`" + ` is the client's service account.
 - The issued token outlives its subject, and does not end when the subject is revoked. Revoking it by itself works (` + "`revoke: {mode: best_effort}`" + `), and turns what the MCP server is told by introspection.
 
 **zitadel's example** has the same rule for introspection, so that its opaque tokens go unverified: ` + "`introspection`" + ` ends as ` + "`token_inactive`" + `.
