@@ -11,6 +11,11 @@
 //	login ── mints ──> epoch ── POST, GET, DELETE ──> cubbyhole/op/<id>
 //	  └─ the rest                └─ revoked when replaced and idle
 //
+// With [Config.PerOperation] each hold has an epoch for itself: minted when the hold
+// is reserved, beside what its operation does meanwhile, and revoked instead of a
+// DELETE. The epochs of every 30 seconds are minted all the same, and hold nothing:
+// they show that minting works before an operation needs it.
+//
 // What always holds:
 //
 //   - A hold is there only if Vault said 200 and gave back the value that we put;
@@ -56,10 +61,14 @@ import (
 
 // Config is what a Client needs from the world.
 type Config struct {
-	Address  string         // http or https, host and port, no path
-	CA       *x509.CertPool // nil: the system's
-	Auth     policy.VaultAuth
-	Role     string                      // the token role that mints epochs
+	Address string         // http or https, host and port, no path
+	CA      *x509.CertPool // nil: the system's
+	Auth    policy.VaultAuth
+	Role    string // the token role that mints epochs
+
+	// PerOperation gives each hold an epoch of its own.
+	PerOperation bool
+
 	Token    secret.Text                 // auth method "token"
 	SecretID func() (secret.Text, error) // auth method "approle": called at each login
 
@@ -77,6 +86,10 @@ const (
 	idle      = 64               // connections kept for as many operations at a time
 )
 
+// Leftover is how long after its end a process can have left something in Vault:
+// by then every epoch that it had has run out.
+const Leftover = epochLife + slack
+
 // A Client talks to one Vault. It is safe for concurrent use. [Client.Run] must
 // be running for it to become and stay ready.
 type Client struct {
@@ -90,14 +103,20 @@ type Client struct {
 	answers answers // the transport to Vault
 	release func()  // closes idle connections
 
+	perOperation bool
+
 	wake      chan struct{} // holds one: Run has something to do
 	loggingIn chan struct{} // holds one: a login is under way
 
-	mu      sync.Mutex // guards all below; never held across I/O
-	login   *login     // nil: none yet
-	epochs  []*epoch   // oldest first; new holds go to the last
-	pending map[*Hold]time.Time
+	mu      sync.Mutex          // guards all below; never held across I/O
+	login   *login              // nil: none yet
+	epochs  []*epoch            // oldest first; new holds go to the last
+	own     map[*epoch]bool     // epochs of one hold each
+	pending map[*Hold]time.Time // since when
 	mounts  map[string]int
+
+	mints, revocations, drops map[string]uint64 // see Stats
+
 	trouble *fault.Error  // why there is no login or epoch, if Run knows
 	changed chan struct{} // closed and replaced when readiness may have changed
 }
@@ -115,9 +134,10 @@ func New(c Config) (*Client, error) {
 	v := &Client{
 		address: address.Scheme + "://" + address.Host,
 		auth:    c.Auth, role: c.Role, token: c.Token, secret: c.SecretID,
-		now: c.Now, log: c.Log,
+		now: c.Now, log: c.Log, perOperation: c.PerOperation,
 		wake: make(chan struct{}, 1), loggingIn: make(chan struct{}, 1), changed: make(chan struct{}),
-		pending: map[*Hold]time.Time{}, mounts: map[string]int{},
+		own: map[*epoch]bool{}, pending: map[*Hold]time.Time{}, mounts: map[string]int{},
+		mints: map[string]uint64{}, revocations: map[string]uint64{}, drops: map[string]uint64{},
 	}
 	if v.now == nil {
 		v.now = time.Now

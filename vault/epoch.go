@@ -19,7 +19,7 @@ type epoch struct {
 	login    *login
 	life     time.Duration
 	born     time.Time // before the request that minted it
-	ends     time.Time
+	ends     time.Time // by its own life; it dies with its login, too: see usableLocked
 
 	// Guarded by Client.mu.
 	holds int  // operations that have not asked for their drop yet
@@ -32,11 +32,21 @@ func (c *Client) newestLocked() *epoch {
 		return nil
 	}
 	e := c.epochs[len(c.epochs)-1]
-	if e.dead || !c.now().Before(e.ends.Add(-skew)) {
+	if e.dead || !c.usableLocked(e) {
 		return nil
 	}
 	return e
 }
+
+// usableLocked reports whether e will live for long enough to be of use to a new
+// hold: it is a child of its login and dies with it.
+func (c *Client) usableLocked(e *epoch) bool {
+	until := c.now().Add(skew)
+	return until.Before(e.ends) && !e.login.over(until)
+}
+
+// over reports whether Vault has destroyed all that e held, whatever we know of it.
+func (e *epoch) over(now time.Time) bool { return !now.Before(e.ends.Add(slack)) }
 
 // turnLocked is when e is to be replaced: at once if it is dead or its login is not
 // ours any more, but never sooner than a second after it was minted.
@@ -81,6 +91,12 @@ func (c *Client) keepEpoch(ctx context.Context) error {
 // same, so that a role without a cap does not make a crash leave more behind.
 // If the answer is lost, so is the token, and Vault ends it within its life.
 func (c *Client) mint(ctx context.Context, l *login) (*epoch, error) {
+	e, err := c.create(ctx, l)
+	c.count(c.mints, err)
+	return e, err
+}
+
+func (c *Client) create(ctx context.Context, l *login) (*epoch, error) {
 	const op = "vault.mint"
 	born := c.now()
 	a, err := write(ctx, l.client, "auth/token/create/"+c.role, map[string]string{"explicit_max_ttl": fmt.Sprintf("%.0fs", epochLife.Seconds())})
@@ -99,6 +115,30 @@ func (c *Client) mint(ctx context.Context, l *login) (*epoch, error) {
 	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born, ends: born.Add(t.life)}, nil
 }
 
+// mintFor mints an epoch for h alone. It does not end with h's operation: what Vault
+// has minted has to be known to be revoked.
+func (c *Client) mintFor(ctx context.Context, h *Hold) {
+	defer close(h.minted)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var e *epoch
+	err := c.asLogin(ctx, "vault.mint", func(l *login) (err error) {
+		e, err = c.mint(ctx, l)
+		return err
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		h.refused = err
+		return
+	}
+	h.epoch, c.own[e] = e, true
+	if h.state == Pending { // given up meanwhile
+		c.pending[h] = c.now()
+		c.rouse()
+	}
+}
+
 // died notes that Vault denied something to e. Run replaces it.
 func (c *Client) died(e *epoch) {
 	c.mu.Lock()
@@ -113,15 +153,19 @@ func (c *Client) died(e *epoch) {
 func (c *Client) retire(ctx context.Context) error {
 	for {
 		e, ended := c.idleEpoch()
-		if e == nil {
+		switch {
+		case e == nil:
 			return nil
+		case ended:
+			c.forget(e, Expired)
+			continue
 		}
-		if !ended {
-			if err := c.revoke(ctx, e); err != nil {
-				return err
-			}
+		err := c.revoke(ctx, e)
+		c.count(c.revocations, err)
+		if err != nil {
+			return err
 		}
-		c.forget(e)
+		c.forget(e, Dropped)
 	}
 }
 
@@ -131,7 +175,7 @@ func (c *Client) idleEpoch() (e *epoch, ended bool) {
 	defer c.mu.Unlock()
 	now := c.now()
 	for i, e := range c.epochs {
-		ended := !now.Before(e.ends.Add(slack))
+		ended := e.over(now)
 		replaced := i < len(c.epochs)-1
 		if ended || replaced && e.holds == 0 {
 			return e, ended
@@ -154,14 +198,17 @@ func (c *Client) revoke(ctx context.Context, e *epoch) error {
 }
 
 // forget removes e. What was still to be dropped in it is gone with it.
-func (c *Client) forget(e *epoch) {
+func (c *Client) forget(e *epoch, how State) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.epochs = slices.DeleteFunc(c.epochs, func(x *epoch) bool { return x == e })
+	delete(c.own, e)
+	var gone []*Hold
 	for h := range c.pending {
-		if h.epoch == e {
-			c.goneLocked(h)
+		if h.epoch == e && c.settleLocked(h, how) {
+			gone = append(gone, h)
 		}
 	}
 	c.announceLocked()
+	c.mu.Unlock()
+	tell(gone...)
 }

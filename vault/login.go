@@ -35,12 +35,13 @@ func (l *login) left(now time.Time) time.Duration {
 }
 
 // live sets how long l lives, counted from before the request that said so.
-// Its life is renewed when two thirds of it are over.
+// Its life is renewed when two thirds of it are over, and a short one while it has
+// still more than an epoch needs: epochs die with their login.
 func (l *login) live(since time.Time, life time.Duration) {
 	l.ends, l.renewAt = time.Time{}, time.Time{}
 	if life > 0 {
 		l.ends = since.Add(life)
-		l.renewAt = since.Add(max(time.Second, life/3*2))
+		l.renewAt = since.Add(max(time.Second, life/3, min(life/3*2, life-2*epochLife)))
 	}
 }
 

@@ -2,8 +2,10 @@ package vault
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"time"
 
 	"onbehalf.internal/broker/fault"
@@ -91,8 +93,8 @@ func (c *Client) pause(failures int) time.Duration {
 			sooner(c.turnLocked(e))
 		}
 	}
-	for _, due := range c.pending {
-		sooner(due)
+	for _, since := range c.pending {
+		sooner(since.Add(dropAgain))
 	}
 	return next.Sub(now)
 }
@@ -102,16 +104,18 @@ func (c *Client) leave() {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
 	c.mu.Lock()
-	l, epochs := c.login, c.epochs
+	l, epochs := c.login, slices.AppendSeq(c.epochs, maps.Keys(c.own))
 	c.login, c.epochs = nil, nil
 	c.announceLocked()
 	c.mu.Unlock()
 	for _, e := range epochs {
-		if err := c.revoke(ctx, e); err != nil {
+		err := c.revoke(ctx, e)
+		c.count(c.revocations, err)
+		if err != nil {
 			c.log.Warn("vault epoch not revoked", "accessor", e.accessor, "error", err)
 			continue
 		}
-		c.forget(e)
+		c.forget(e, Dropped)
 	}
 	if l != nil && l.ours {
 		a, err := write(ctx, l.client, "auth/token/revoke-self", map[string]string{})

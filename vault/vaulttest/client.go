@@ -19,6 +19,9 @@ func (r *rig) client(t *testing.T) {
 	t.Run("approle", r.clientAppRole)
 	t.Run("a role with a short life is not ready", r.clientShort)
 	t.Run("leaves nothing", r.clientLeaves)
+	t.Run("an epoch for each", r.clientOwn)
+	t.Run("16 at a time", r.clientMany)
+	t.Run("a failed drop", r.clientFailedDrop)
 }
 
 // start runs a Client with a token like the broker's until the test ends.

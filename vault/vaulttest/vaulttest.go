@@ -173,11 +173,14 @@ func (r *rig) setUp(t *testing.T) {
 		path "kv1/broker/+" { capabilities = ["read"] }
 		path "transit/sign/+" { capabilities = ["update"] }
 		path "auth/token/create/suite-short" { capabilities = ["update"] }
+		path "auth/token/create/suite-brief" { capabilities = ["update"] }
 		path "auth/token/create/suite-uncapped" { capabilities = ["update"] }
 		path "auth/token/create/suite-absent" { capabilities = ["update"] }`})
 	short := document{"allowed_policies": "broker-op", "orphan": false, "renewable": false,
 		"token_no_default_policy": true, "token_explicit_max_ttl": "2s"}
 	r.want(t, 204, root, "POST", "auth/token/roles/suite-short", short)
+	short["token_explicit_max_ttl"] = "4s"
+	r.want(t, 204, root, "POST", "auth/token/roles/suite-brief", short)
 	delete(short, "token_explicit_max_ttl")
 	r.want(t, 204, root, "POST", "auth/token/roles/suite-uncapped", short)
 }
