@@ -63,8 +63,8 @@ func readVault(s *section) (v Vault) {
 	v.CA = s.certificates("ca_file")
 	if hold := s.child("hold"); hold != nil {
 		hold.need("role")
-		hold.notYet("per")
 		v.Role = hold.text("role", roleName)
+		v.PerOperation = hold.textOr("per", "epoch", oneOf("epoch", "operation")) == "operation"
 		hold.end()
 	}
 	v.Auth = readVaultAuth(s.child("auth"))

@@ -62,6 +62,8 @@ type Vault struct {
 	CA      *x509.CertPool // nil: the system's
 	Auth    VaultAuth
 	Role    string // hold.role: the token role that mints epochs
+
+	PerOperation bool // hold.per: a token of its own for each operation, instead of an epoch's
 }
 
 // VaultAuth is how the broker logs in to Vault.

@@ -29,7 +29,7 @@ vault:
   address: https://vault.example.org:8200
   ca_file: ca.pem
   auth: {method: approle, mount: approle/team, role_id: "role-7", secret_id_file: secret-id}
-  hold: {role: broker-op}
+  hold: {role: broker-op, per: operation}
 store: {path: data/broker.db, keep_results: 24h, keep_keys: 48h}
 operation: {timeout: 1m30s}
 callers:
@@ -202,7 +202,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		"store":   {policy.Store{Path: filepath.Join(dir, "data/broker.db"), Results: 24 * time.Hour, Keys: 48 * time.Hour}, s.Store},
 		"timeout": {90 * time.Second, s.Timeout},
 		"vault": {policy.Vault{
-			Address: "https://vault.example.org:8200", CA: ca, Role: "broker-op",
+			Address: "https://vault.example.org:8200", CA: ca, Role: "broker-op", PerOperation: true,
 			Auth: policy.VaultAuth{Method: "approle", Mount: "approle/team", RoleID: "role-7", SecretID: filepath.Join(dir, "secret-id")},
 		}, s.Vault},
 		"callers":  {[]*policy.Caller{{ID: "gateway", Servers: []string{"records", "tickets"}, Zone: 3, Where: "profiles.yaml:11"}}, s.Callers()},
