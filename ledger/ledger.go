@@ -47,9 +47,10 @@ var ErrOrder = errors.New("operation is not in a state for this step")
 
 // Words for Operation.Hold. The empty word says that nothing was held.
 const (
-	HoldHeld    = "held"    // Vault may have it
-	HoldDropped = "dropped" // it is gone from Vault
-	HoldPending = "pending" // not seen to be gone; it ends with its epoch at the latest
+	HoldHeld    = "held"               // Vault may have it
+	HoldDropped = "dropped"            // it is gone from Vault
+	HoldPending = "pending"            // not seen to be gone; it ends with its epoch at the latest
+	HoldExpired = "expired_with_epoch" // gone: the life of its epoch is over, and nobody has dropped it
 )
 
 // An Operation is one row.
@@ -297,6 +298,25 @@ func (l *Ledger) Dropped(ctx context.Context, id string, attempt int, hold strin
 		return err
 	}, named(rec, audit.Drop, id, attempt))
 	return failure("ledger.Dropped", err)
+}
+
+// Gone says that a hold which was pending is gone, and how. If a later attempt has
+// begun, only the record is written. It joins the next commit like Dropped.
+func (l *Ledger) Gone(ctx context.Context, id string, attempt int, hold string, rec audit.Record) error {
+	err := l.store.CommitLater(ctx, func(tx *store.Tx) error { return gone(tx, id, attempt, hold) }, goneRecord(rec, id, attempt, hold))
+	return failure("ledger.Gone", err)
+}
+
+// gone settles a hold that may be there; one that was not seen to be dropped is
+// still "held" if that could not be written.
+func gone(tx *store.Tx, id string, attempt int, hold string) error {
+	_, err := tx.Exec(`UPDATE operations SET hold = ? WHERE id = ? AND attempt = ? AND hold IN ('held', 'pending')`, hold, id, attempt)
+	return err
+}
+
+func goneRecord(rec audit.Record, id string, attempt int, hold string) audit.Record {
+	rec.Hold = hold
+	return named(rec, audit.Drop, id, attempt)
 }
 
 // Revoked says whether the provider ended the attempt's token, which reason is

@@ -702,7 +702,8 @@ func TestIndexes(t *testing.T) {
 		`caller = '' AND actor = '' AND created >= 0 ORDER BY created DESC, id LIMIT 1`:              "operations_list",
 		`caller = '' AND state IN ('awaiting_approval', 'reserved', 'sending') ORDER BY created, id`: "operations_live",
 		`state IN ('awaiting_approval', 'reserved', 'sending') AND state <> 'awaiting_approval'`:     "operations_live",
-		`hold = 'held'`: "operations_live",
+		`hold = 'held'`:                         "operations_live",
+		`hold = 'pending' ORDER BY created, id`: "operations_pending",
 	} {
 		rows, err := r.store.Read().Query(`EXPLAIN QUERY PLAN SELECT * FROM operations WHERE ` + query)
 		if err != nil {

@@ -2,6 +2,8 @@ package ledger
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
@@ -11,7 +13,7 @@ import (
 // Recover closes what an earlier process left open, in one commit: reserved
 // becomes not_sent and sending becomes unknown, both by process_died. A hold
 // that was not dropped becomes pending, and so does one that an open operation
-// with a profile may have had. Call it before the first Begin.
+// with a profile may have had; see Expire. Call it before the first Begin.
 //
 // Each operation gets an outcome record; the recovery record before them, with
 // the counts, is always written.
@@ -30,7 +32,7 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 		} else {
 			counts.InDoubt++
 		}
-		records = append(records, l.outcomeOf(left[i]))
+		records = append(records, l.recordOf(left[i], audit.Outcome))
 	}
 	err = l.store.Commit(ctx, func(tx *store.Tx) error {
 		for _, o := range left {
@@ -60,10 +62,58 @@ func leftBehind(state fault.State) fault.Outcome {
 	return fault.Doubt(fault.ProcessDied)
 }
 
-func (l *Ledger) outcomeOf(op Operation) audit.Record {
+// Pending returns the operations whose holds nobody has seen go, oldest first. After
+// Recover and before the first Begin, those are what earlier processes have left.
+func (l *Ledger) Pending(ctx context.Context) ([]Operation, error) {
+	return l.all(ctx, "ledger.Pending", `WHERE hold = 'pending' ORDER BY created, id`)
+}
+
+// expireAtOnce is how many holds one commit of Expire settles: operations of others
+// wait behind it.
+const expireAtOnce = 64
+
+// Expire says of what Pending returned that it ended with its epoch, as soon as the
+// wait is over: by then Vault has no token that could read it. If ctx ends before, the
+// next process begins anew.
+func (l *Ledger) Expire(ctx context.Context, left []Operation, wait time.Duration) error {
+	if len(left) == 0 {
+		return nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil
+	}
+	for some := range slices.Chunk(left, expireAtOnce) {
+		if err := l.expire(ctx, some); err != nil {
+			return failure("ledger.Expire", err)
+		}
+	}
+	return nil
+}
+
+func (l *Ledger) expire(ctx context.Context, left []Operation) error {
+	var records []audit.Record
+	for _, o := range left {
+		records = append(records, goneRecord(l.recordOf(o, audit.Drop), o.ID, o.Attempt, HoldExpired))
+	}
+	return l.store.Commit(ctx, func(tx *store.Tx) error {
+		for _, o := range left {
+			if err := gone(tx, o.ID, o.Attempt, HoldExpired); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, records...)
+}
+
+// recordOf is what a record of this kind says of op, which this process has not run.
+func (l *Ledger) recordOf(op Operation, kind audit.Kind) audit.Record {
 	rec := audit.Record{
 		Time: l.now(), Caller: op.Caller, Actor: op.Actor, RequestKey: audit.DigestOf(op.RequestKey),
 		Server: op.Server, Tool: op.Tool, Arguments: op.Arguments,
 	}
-	return ended(named(rec, audit.Outcome, op.ID, op.Attempt), op.Outcome)
+	return ended(named(rec, kind, op.ID, op.Attempt), op.Outcome)
 }
