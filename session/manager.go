@@ -53,6 +53,7 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 
 // delegate runs subject credential → exchange → hold. The leg "subject" is there
 // also where the broker itself is the subject: then it reads the client's key alone.
+// What the hold needs of Vault before there is a token for it is done beside the exchange.
 func (s *Session) delegate(ctx context.Context) error {
 	var who exchange.Subject
 	var key exchange.Key
@@ -68,6 +69,7 @@ func (s *Session) delegate(ctx context.Context) error {
 		return err
 	}
 	err = s.checkedLeg(ctx, "exchange", func(ctx context.Context) (err error) {
+		s.hold = s.m.Vault.Reserve(ctx)
 		s.issued, err = s.m.Exchange.Exchange(ctx, s.d, who, key)
 		return err
 	})
@@ -78,9 +80,9 @@ func (s *Session) delegate(ctx context.Context) error {
 	}
 	token := s.issued.Token
 	s.issued.Token, s.token = secret.Text{}, token.Digest() // from the next leg on it is in Vault, and nowhere else
-	err = s.checkedLeg(ctx, "hold", func(ctx context.Context) (err error) {
-		s.put = true
-		s.hold, err = s.m.Vault.Hold(ctx, token)
+	err = s.checkedLeg(ctx, "hold", func(ctx context.Context) error {
+		err := s.hold.Put(ctx, token)
+		s.put = s.hold.State() != vault.None
 		return err
 	})
 	if err != nil {

@@ -55,8 +55,8 @@ type Session struct {
 	source func(context.Context) (secret.Text, error) // reads the leg's credential; nil: anonymous
 	issued exchange.Issued                            // without its token, which is under the hold
 	token  audit.Digest                               // of the exchanged token, also of a refused one
-	hold   *vault.Hold
-	put    bool // a token was sent to Vault, so it may be there
+	hold   *vault.Hold                                // reserved when the exchange begins
+	put    bool                                       // Vault may have, or has had, the token
 
 	refused bool // a token was issued and failed the checks
 
@@ -117,20 +117,30 @@ func (s *Session) Close(ctx context.Context) string {
 	first := !s.closed
 	s.closed = true
 	s.mu.Unlock()
-	switch {
-	case !s.put || !first:
+	if !first || s.hold == nil {
 		return ""
-	case s.hold == nil: // the put failed; what it may have left is package vault's to drop
-		return "pending"
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBudget)
 	defer cancel()
+	switch {
+	case !s.put: // reserved for nothing
+		_ = s.hold.Drop(ctx) // what it could not end, package vault does
+		return ""
+	case s.hold.State() == vault.Pending: // the put failed; what it may have left is package vault's to drop
+		return string(vault.Pending)
+	}
 	s.readForRevocation(ctx)
 	err := s.leg(ctx, "drop", func(ctx context.Context) error { return s.hold.Drop(ctx) })
 	if err != nil {
-		return "pending"
+		return string(vault.Pending)
 	}
-	return "dropped"
+	return string(vault.Dropped)
+}
+
+// WhenGone has f called once when it is known that a hold which Close left pending
+// is gone, with "dropped" or "expired_with_epoch". f must not block.
+func (s *Session) WhenGone(f func(hold string)) {
+	s.hold.WhenEnded(func(state vault.State) { f(string(state)) })
 }
 
 // Holds reports whether a token of this session may be in Vault.

@@ -41,7 +41,7 @@ type rig struct {
 	edit     func(string) string // of the whole text; nil: as it is
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t *testing.T, change ...func(*vault.Config)) *rig {
 	t.Helper()
 	r := &rig{t: t, vault: devvault.New(devvault.Options{}), dir: t.TempDir(), now: time.Now(),
 		client: `client: {id: broker, auth: basic, key: "vault:kv/broker/client#v"}`, response: "response: {token_format: jwt}"}
@@ -54,8 +54,12 @@ func newRig(t *testing.T) *rig {
 	for path, value := range map[string]string{"subject": r.subject, "client": clientSecret, "static": static, "discovery": discovery} {
 		r.vault.PutSecret("kv", "broker/"+path, map[string]string{"v": value})
 	}
-	client, err := vault.New(vault.Config{Address: "http://127.0.0.1:1", Transport: r.vault, Auth: policy.VaultAuth{Method: "token"},
-		Token: secret.New(r.vault.RootToken()), Role: "broker-op"})
+	conf := vault.Config{Address: "http://127.0.0.1:1", Transport: r.vault, Auth: policy.VaultAuth{Method: "token"},
+		Token: secret.New(r.vault.RootToken()), Role: "broker-op"}
+	for _, f := range change {
+		f(&conf)
+	}
+	client, err := vault.New(conf)
 	r.must(err)
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
