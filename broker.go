@@ -40,10 +40,12 @@ const Version = "0.1.0"
 
 const (
 	// drainBudget is how long operations may run on after a stop was asked for;
-	// closeBudget is for what follows: epochs, the store. Together they stay
+	// closeBudget is for what follows: epochs, the store; settleBudget for what is
+	// recorded of them. Together they stay
 	// below the 30 s that Kubernetes and systemd give by default.
-	drainBudget = 20 * time.Second
-	closeBudget = 5 * time.Second
+	drainBudget  = 20 * time.Second
+	closeBudget  = 5 * time.Second
+	settleBudget = time.Second
 )
 
 // Config is what a broker needs from the world. Snapshot is needed; a zero
@@ -55,9 +57,10 @@ type Config struct {
 	Now      func() time.Time    // nil: time.Now
 
 	// For tests: how long the reading of an API request may take, how long a
-	// stream is silent, and how long an answer waits for the drop of its hold; 0:
-	// what their packages say.
-	ReadTimeout, Heartbeat, DropWait time.Duration
+	// stream is silent, how long an answer waits for the drop of its hold, and how
+	// long after the start what an earlier process held in Vault is over; 0: what
+	// their packages say.
+	ReadTimeout, Heartbeat, DropWait, Leftover time.Duration
 
 	// Tamper breaks commits, for tests; see [store.Config].
 	Tamper func(store.Moment, []audit.Record) error
@@ -76,8 +79,10 @@ type Broker struct {
 	expose   net.Listener // metrics; nil: not asked for
 	log      *slog.Logger
 	now      func() time.Time
-	timeout  time.Duration // Config.ReadTimeout
-	beat     time.Duration // Config.Heartbeat
+	timeout  time.Duration      // Config.ReadTimeout
+	beat     time.Duration      // Config.Heartbeat
+	leftover time.Duration      // Config.Leftover
+	left     []ledger.Operation // whose holds earlier processes left pending
 
 	mu       sync.Mutex
 	draining bool
@@ -95,7 +100,8 @@ func New(ctx context.Context, c Config) (*Broker, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now, timeout: c.ReadTimeout, beat: c.Heartbeat}
+	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now,
+		timeout: c.ReadTimeout, beat: c.Heartbeat, leftover: cmp.Or(c.Leftover, vault.Leftover)}
 	if err := b.build(ctx, c); err != nil {
 		b.close()
 		return nil, err
@@ -118,9 +124,12 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if _, _, err = b.ledger.Recover(ctx); err != nil {
 		return err
 	}
+	if b.left, err = b.ledger.Pending(ctx); err != nil {
+		return err
+	}
 	mcp := mcpclient.New(mcpclient.Config{Name: "onbehalf-broker", Version: Version, Now: c.Now})
 	b.sessions = session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
-	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() })
+	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats)
 	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp,
 		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, DropWait: c.DropWait})
 	if b.api, err = httpapi.Listen(c.Snapshot.Listen.API); err != nil {
@@ -140,7 +149,7 @@ func newVault(c Config) (*vault.Client, error) {
 	if v.Address == "" {
 		return nil, errors.New("vault.address is not set, and neither is VAULT_ADDR")
 	}
-	conf := vault.Config{Address: v.Address, CA: v.CA, Auth: v.Auth, Role: v.Role, Now: c.Now, Log: c.Log}
+	conf := vault.Config{Address: v.Address, CA: v.CA, Auth: v.Auth, Role: v.Role, PerOperation: v.PerOperation, Now: c.Now, Log: c.Log}
 	switch v.Auth.Method {
 	case "token":
 		if conf.Token = secret.New(c.Getenv("VAULT_TOKEN")); conf.Token.IsZero() {
@@ -214,6 +223,8 @@ func (b *Broker) Serve(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	vaultDone := make(chan error, 1)
 	go func() { vaultDone <- b.vault.Run(background) }()
+	expired := make(chan struct{})
+	go func() { b.expire(background); close(expired) }()
 
 	go b.sweep(background)
 
@@ -237,6 +248,8 @@ func (b *Broker) Serve(ctx context.Context) error {
 	b.drain(servers)
 	stop()
 	<-vaultDone
+	<-expired
+	b.settle()
 	b.log.Info("stopped")
 	return err
 }
@@ -285,6 +298,22 @@ func (b *Broker) drain(servers []*http.Server) {
 		}
 	}
 	b.ledger.Flush(ctx)
+}
+
+// expire records that what earlier processes held in Vault is over, when it is.
+func (b *Broker) expire(ctx context.Context) {
+	if err := b.ledger.Expire(ctx, b.left, b.leftover); err != nil && ctx.Err() == nil {
+		b.log.Error("drop not written", "holds", len(b.left), "reason", string(fault.ReasonOf(err)))
+	}
+}
+
+// settle waits for the records of holds that ended when their epochs were revoked.
+func (b *Broker) settle() {
+	ctx, cancel := context.WithTimeout(context.Background(), settleBudget)
+	defer cancel()
+	if err := b.runner.Close(ctx); err != nil {
+		b.log.Warn("drain budget spent", "holds", true)
+	}
 }
 
 // Handler is the API without its listener.

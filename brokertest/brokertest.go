@@ -59,6 +59,7 @@ type Options struct {
 	Log         io.Writer                // gets the broker's log besides Rig.Log
 	ReadTimeout time.Duration            // of the API, to try it out; 0: the real one
 	Heartbeat   time.Duration            // of its streams, the same
+	Leftover    time.Duration            // until what an earlier broker held is over; 0: the real one
 	Tamper      func(store.Moment, []audit.Record) error
 	Dir         string // for configuration and database; empty: a temporary one
 }
@@ -243,6 +244,7 @@ func (r *Rig) startBroker(ctx context.Context, o Options) error {
 		Tamper:      o.Tamper,
 		ReadTimeout: o.ReadTimeout,
 		Heartbeat:   o.Heartbeat,
+		Leftover:    o.Leftover,
 		DropWait:    dropWait,
 	})
 	if err != nil {

@@ -24,6 +24,7 @@ import (
 	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret/canary"
+	"onbehalf.internal/broker/vault"
 )
 
 const good = `{"server":"records","tool":"whoami","arguments":{},"request_key":"KEY"}`
@@ -332,7 +333,7 @@ func TestRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := httpapi.New(httpapi.Config{Policy: policy.NewHolder(s), Now: time.Now, Log: slog.New(slog.DiscardHandler),
-		Metrics: httpapi.NewMetrics(func() int { return 0 }), Ledger: func() (string, time.Time) { return "l", time.Time{} }})
+		Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }), Ledger: func() (string, time.Time) { return "l", time.Time{} }})
 	ask := func(bearer string) int {
 		req := httptest.NewRequest("GET", "/v1/operations?state=closed", nil)
 		req.Header.Set("Authorization", "Bearer "+bearer)
@@ -442,7 +443,9 @@ func TestMetrics(t *testing.T) {
 		body, _ := io.ReadAll(res.Body)
 		c.Bytes("metrics", body)
 		for _, want := range []string{`broker_operations_total{cause="",server="records",state="succeeded"} 1`,
-			`broker_http_requests_total{route="/v1/operations/:id",status="404"} 20`, `broker_leg_seconds_count{leg="tools/call"} 1`} {
+			`broker_http_requests_total{route="/v1/operations/:id",status="404"} 20`, `broker_leg_seconds_count{leg="tools/call"} 1`,
+			"broker_holds_open 0", "broker_epochs_alive 1", "broker_drops_pending 0", "broker_drops_pending_oldest_seconds 0",
+			`broker_vault_mints_total{result="ok"} 1`, `broker_vault_drops_total{result="ok"} 1`, "broker_vault_login_seconds "} {
 			if !bytes.Contains(body, []byte(want)) {
 				t.Errorf("no %s in\n%s", want, body)
 			}

@@ -1,13 +1,16 @@
 package httpapi
 
 import (
+	"math"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"onbehalf.internal/broker/operation"
+	"onbehalf.internal/broker/vault"
 )
 
 // Metrics are the broker's numbers. Labels come from closed lists (states,
@@ -23,8 +26,8 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics in a registry of their own. running reports how
-// many operations are open.
-func NewMetrics(running func() int) *Metrics {
+// many operations are open, and holding what package vault counts.
+func NewMetrics(running func() int, holding func() vault.Stats) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -40,7 +43,7 @@ func NewMetrics(running func() int) *Metrics {
 	}
 	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_operations_open", Help: "Operations being carried."},
 		func() float64 { return float64(running()) })
-	m.registry.MustRegister(m.operations, m.duration, m.legs, m.holds, m.requests, open)
+	m.registry.MustRegister(m.operations, m.duration, m.legs, m.holds, m.requests, open, vaultNumbers(holding))
 	return m
 }
 
@@ -58,6 +61,52 @@ func (m *Metrics) Ended(a operation.Answer) {
 
 func (m *Metrics) request(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
+}
+
+// vaultNumbers are [vault.Stats] as they are when somebody asks: one look for all.
+type vaultNumbers func() vault.Stats
+
+var (
+	holdsOpen     = prometheus.NewDesc("broker_holds_open", "Tokens that operations have in Vault now.", nil, nil)
+	epochsAlive   = prometheus.NewDesc("broker_epochs_alive", "Short-lived Vault tokens of this broker that live.", nil, nil)
+	dropsPending  = prometheus.NewDesc("broker_drops_pending", "Holds that are not needed any more and may still be in Vault.", nil, nil)
+	oldestPending = prometheus.NewDesc("broker_drops_pending_oldest_seconds", "How long the oldest of them has been pending.", nil, nil)
+	loginLeft     = prometheus.NewDesc("broker_vault_login_seconds", "What the login token has left to live; 0: there is none.", nil, nil)
+	mints         = prometheus.NewDesc("broker_vault_mints_total", "Requests to Vault for an epoch, by result.", []string{"result"}, nil)
+	revocations   = prometheus.NewDesc("broker_vault_revocations_total", "Revocations of epochs that were replaced, by result.", []string{"result"}, nil)
+	drops         = prometheus.NewDesc("broker_vault_drops_total", "Drops of holds, every attempt of one, by result.", []string{"result"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (vaultNumbers) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{holdsOpen, epochsAlive, dropsPending, oldestPending, loginLeft, mints, revocations, drops} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (stats vaultNumbers) Collect(out chan<- prometheus.Metric) {
+	s := stats()
+	gauge := func(d *prometheus.Desc, value float64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value)
+	}
+	gauge(holdsOpen, float64(s.Holds))
+	gauge(epochsAlive, float64(s.Epochs))
+	gauge(dropsPending, float64(s.Pending))
+	gauge(oldestPending, s.Oldest.Seconds())
+	gauge(loginLeft, life(s.Login))
+	for d, byResult := range map[*prometheus.Desc]map[string]uint64{mints: s.Mints, revocations: s.Revocations, drops: s.Drops} {
+		for result, n := range byResult {
+			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), result)
+		}
+	}
+}
+
+func life(d time.Duration) float64 {
+	if d == math.MaxInt64 {
+		return math.Inf(1)
+	}
+	return d.Seconds()
 }
 
 // Handler serves the metrics at /metrics, and nothing else.

@@ -27,6 +27,7 @@ type broken struct {
 	name string
 	brk  func(*bench)
 	call brokertest.Call // default: user:7 calls whoami on records
+	conf func(string) string
 
 	status int    // of the HTTP answer
 	state  string // of the operation in the answer; "" where nothing was begun
@@ -300,7 +301,7 @@ func TestEveryStepBroken(t *testing.T) {
 func (row broken) run(t *testing.T) {
 	canary.Run(t, func(c *canary.Cage) {
 		b := &bench{t: t}
-		b.Rig = brokertest.New(t, &brokertest.Options{Log: c.Writer(), Tamper: b.interfere})
+		b.Rig = brokertest.New(t, &brokertest.Options{Log: c.Writer(), Tamper: b.interfere, Config: row.conf})
 		row.brk(b)
 		before := b.counts()
 		a := b.Call(t, row.call)

@@ -58,7 +58,9 @@ type Runner struct {
 	mu       sync.Mutex       // guards the fields below; never held across I/O
 	running  map[string]*work // :: operation id → the attempt that is being carried
 	draining bool
-	idle     sync.WaitGroup
+	closed   bool
+	idle     sync.WaitGroup // of carried attempts
+	late     sync.WaitGroup // of records of holds that were pending
 }
 
 // New returns a Runner.
@@ -175,17 +177,40 @@ func (r *Runner) recordEnd(w *work, c *closing) {
 	defer cancel()
 	legs := w.allLegs()
 	if c.hold != "" || c.legs != nil {
-		r.written("drop not written", w, r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, c.hold, legs, w.record(audit.Drop, r.now())))
+		r.written("drop not written", w.op.ID, r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, c.hold, legs, w.record(audit.Drop, r.now())))
+	}
+	if c.hold == ledger.HoldPending {
+		r.follow(w)
 	}
 	if c.revoked != "" {
 		reason := legs[len(legs)-1].Reason
-		r.written("revocation not written", w, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
+		r.written("revocation not written", w.op.ID, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
 	}
 }
 
-func (r *Runner) written(failed string, w *work, err error) {
+// follow has it recorded when w's pending hold is gone. Nothing of w stays in
+// memory for that but what the record says.
+func (r *Runner) follow(w *work) {
+	id, attempt, rec := w.op.ID, w.op.Attempt, w.record(audit.Drop, time.Time{})
+	rec.Legs = nil // they are in the record of the attempt to drop it
+	w.session.WhenGone(func(hold string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.closed { // the next process says it
+			return
+		}
+		r.late.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), finishBudget)
+			defer cancel()
+			rec.Time = r.now()
+			r.written("drop not written", id, r.ledger.Gone(ctx, id, attempt, hold, rec))
+		})
+	})
+}
+
+func (r *Runner) written(failed, id string, err error) {
 	if err != nil {
-		r.log.Error(failed, "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
+		r.log.Error(failed, "operation", id, "reason", string(fault.ReasonOf(err)))
 	}
 }
 
@@ -195,10 +220,24 @@ func (r *Runner) Drain(ctx context.Context) error {
 	r.mu.Lock()
 	r.draining = true
 	r.mu.Unlock()
-	idle := make(chan struct{})
-	go func() { r.idle.Wait(); close(idle) }()
+	return over(ctx, &r.idle)
+}
+
+// Close waits until what became of pending holds is written, as far as it is known,
+// or ctx ends. It comes after the end of what drops them.
+func (r *Runner) Close(ctx context.Context) error {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	return over(ctx, &r.late)
+}
+
+// over waits for all of them, or for ctx.
+func over(ctx context.Context, all *sync.WaitGroup) error {
+	done := make(chan struct{})
+	go func() { all.Wait(); close(done) }()
 	select {
-	case <-idle:
+	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -112,6 +112,7 @@ func (w *work) protect(legs func() (fault.Outcome, strictjson.Raw)) (outcome fau
 // ends the token where the profile says so.
 type closing struct {
 	dropped, done chan struct{}
+	holds         bool        // there is a hold to be dropped
 	hold          string      // "", "dropped" or "pending"; read after dropped
 	revoked       string      // "", "revoked" or "failed"; read after done
 	legs          []audit.Leg // of the farewell; read after done
@@ -126,6 +127,7 @@ func (w *work) close() *closing {
 		close(c.done)
 		return c
 	}
+	c.holds = w.session.Holds()
 	go func() {
 		defer close(c.done)
 		legs := w.conversation.Farewell(w.ctx, mcpclient.Gate{Credential: w.session.Token})
@@ -137,15 +139,19 @@ func (w *work) close() *closing {
 	return c
 }
 
-// within waits for the drop at most that long.
+// within waits for the drop at most that long, and not at all for what there is
+// nothing to say of.
 func (c *closing) within(d time.Duration) string {
+	if !c.holds {
+		return ""
+	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-c.dropped:
 		return c.hold
 	case <-timer.C:
-		return "pending"
+		return ledger.HoldPending
 	}
 }
 

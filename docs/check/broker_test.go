@@ -18,6 +18,7 @@ import (
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/vault"
 )
 
 // An ask is one request and the status that it must get.
@@ -188,7 +189,7 @@ func (b *bench) refused(t *testing.T) {
 
 // config is an API over nothing.
 func (b *bench) config() httpapi.Config {
-	return httpapi.Config{Policy: b.policy, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: httpapi.NewMetrics(func() int { return 0 }),
+	return httpapi.Config{Policy: b.policy, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }),
 		Ledger: func() (string, time.Time) { return "l", time.Time{} }}
 }
 

@@ -1,0 +1,43 @@
+package httpapi_test
+
+import (
+	"math"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"onbehalf.internal/broker/httpapi"
+	"onbehalf.internal/broker/vault"
+)
+
+// TestVaultNumbers: every number of package vault is where operations.md says, as it
+// is when somebody asks.
+func TestVaultNumbers(t *testing.T) {
+	stats := vault.Stats{Holds: 3, Epochs: 2, Pending: 1, Oldest: 1500 * time.Millisecond, Login: time.Hour,
+		Mints:       map[string]uint64{"ok": 7, "vault_denied": 1},
+		Revocations: map[string]uint64{"ok": 5},
+		Drops:       map[string]uint64{"ok": 40, "vault_unreachable": 2, "expired_with_epoch": 1}}
+	m := httpapi.NewMetrics(func() int { return 4 }, func() vault.Stats { return stats })
+	ask := func() string {
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		return w.Body.String()
+	}
+	got := ask()
+	for _, want := range []string{
+		"broker_operations_open 4", "broker_holds_open 3", "broker_epochs_alive 2", "broker_drops_pending 1",
+		"broker_drops_pending_oldest_seconds 1.5", "broker_vault_login_seconds 3600",
+		`broker_vault_mints_total{result="ok"} 7`, `broker_vault_mints_total{result="vault_denied"} 1`,
+		`broker_vault_revocations_total{result="ok"} 5`, `broker_vault_drops_total{result="ok"} 40`,
+		`broker_vault_drops_total{result="vault_unreachable"} 2`, `broker_vault_drops_total{result="expired_with_epoch"} 1`,
+	} {
+		if !strings.Contains(got, "\n"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+	stats = vault.Stats{Login: math.MaxInt64}
+	if got := ask(); !strings.Contains(got, "\nbroker_vault_login_seconds +Inf\n") || !strings.Contains(got, "\nbroker_holds_open 0\n") {
+		t.Errorf("then\n%s", got)
+	}
+}
