@@ -20,6 +20,7 @@
 //     to 5. Finish and Close have small budgets of their own.
 //   - Once begun, an operation ends in the ledger, also after a panic.
 //   - A result is handed out only while the actor's grant stands.
+//   - Row and audit say how a hold ended, also one that was pending at the answer.
 //
 // TestEveryStepBroken breaks the path at every step, before and after it took
 // effect, and looks at what is left.

@@ -161,7 +161,7 @@ func (s *Session) Describe(r *audit.Record) {
 	if s.issued.Scopes != nil {
 		r.Scopes, r.Narrowed = s.issued.Scopes, s.issued.Narrowed
 	}
-	if s.hold != nil {
+	if s.put {
 		r.Epoch = s.hold.Epoch()
 	}
 }

@@ -151,6 +151,63 @@ func TestWhatIsReservedForNothingIsRevoked(t *testing.T) {
 	}
 }
 
+// lateAnswers is what Vault does at once and tells after a second.
+type lateAnswers struct{ next http.RoundTripper }
+
+func (l lateAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.next.RoundTrip(req)
+	select {
+	case <-time.After(time.Second):
+		return resp, err
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+}
+
+// The mint does not end with its operation: the token would live, and nobody know it.
+func TestAMintOutlivesItsOperation(t *testing.T) {
+	bubble(t, func(t *testing.T, b *box) {
+		conf := b.perOperation()
+		conf.Transport = lateAnswers{b}
+		c, _ := run(t, conf)
+		ready(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		h := c.Reserve(ctx)
+		if err := h.Put(ctx, secret.New("token")); fault.ReasonOf(err) != fault.VaultUnreachable || h.State() != vault.None {
+			t.Errorf("Put = %v, %q", err, h.State())
+		}
+		if err := h.Drop(t.Context()); err != nil || h.Epoch() == "" || b.Live("broker-op") != 1 {
+			t.Errorf("Drop = %v in epoch %q, %d live", err, h.Epoch(), b.Live("broker-op"))
+		}
+	})
+}
+
+// Where the operation and Run drop a hold at the same time, its end is told once.
+func TestTheEndIsToldOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, b *box) {
+		conf := b.config()
+		conf.Transport = slow{b, "DELETE", "", 3 * time.Second}
+		c, _ := run(t, conf)
+		ready(t, c)
+		h := mustHold(t, c)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := h.Drop(ctx); err == nil {
+			t.Fatal("Drop = nil")
+		}
+		told := 0
+		h.WhenEnded(func(vault.State) { told++ })
+		if err := h.Drop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		if n := b.Count("DELETE", ""); n != 2 || told != 1 {
+			t.Errorf("told %d times of %d deletes, want once of two", told, n)
+		}
+	})
+}
+
 // An operation whose login has died gets its epoch from the next one.
 func TestAMintFindsADeadLogin(t *testing.T) {
 	bubble(t, func(t *testing.T, b *box) {

@@ -247,7 +247,11 @@ func TestStats(t *testing.T) {
 		h := mustHold(t, c)
 		b.Fail("", "", -1, devvault.Failure{Cut: true})
 		h.Drop(t.Context())
-		time.Sleep(90 * time.Second)
+		time.Sleep(75*time.Second + 500*time.Millisecond) // over, and not yet forgotten
+		if s := c.Stats(); s.Epochs != 0 || s.Pending != 1 {
+			t.Errorf("at its end: %+v", s)
+		}
+		time.Sleep(15 * time.Second)
 		if s := c.Stats(); s.Drops["expired_with_epoch"] != 1 || s.Pending != 0 || s.Epochs != 0 {
 			t.Errorf("run out: %+v", s)
 		}
