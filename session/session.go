@@ -55,8 +55,9 @@ type Session struct {
 	source func(context.Context) (secret.Text, error) // reads the leg's credential; nil: anonymous
 	issued exchange.Issued                            // without its token, which is under the hold
 	token  audit.Digest                               // of the exchanged token, also of a refused one
-	hold   *vault.Hold                                // reserved when the exchange begins
-	put    bool                                       // Vault may have, or has had, the token
+
+	hold *vault.Hold // reserved when the exchange begins
+	put  bool        // Vault may have, or has had, the token
 
 	refused bool // a token was issued and failed the checks
 

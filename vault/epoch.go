@@ -19,7 +19,8 @@ type epoch struct {
 	login    *login
 	life     time.Duration
 	born     time.Time // before the request that minted it
-	ends     time.Time // by its own life; it dies with its login, too: see usableLocked
+	ends     time.Time // at the earliest: counted from born. It dies with its login, too: see usableLocked
+	gone     time.Time // at the latest: counted from the answer, and some slack
 
 	// Guarded by Client.mu.
 	holds int  // operations that have not asked for their drop yet
@@ -46,7 +47,7 @@ func (c *Client) usableLocked(e *epoch) bool {
 }
 
 // over reports whether Vault has destroyed all that e held, whatever we know of it.
-func (e *epoch) over(now time.Time) bool { return !now.Before(e.ends.Add(slack)) }
+func (e *epoch) over(now time.Time) bool { return !now.Before(e.gone) }
 
 // turnLocked is when e is to be replaced: at once if it is dead or its login is not
 // ours any more, but never sooner than a second after it was minted.
@@ -112,7 +113,8 @@ func (c *Client) create(ctx context.Context, l *login) (*epoch, error) {
 	if !ok || t.value.IsZero() || t.accessor == "" || t.life <= 0 || t.life > epochLife {
 		return nil, fault.New(op, fault.VaultUnexpected, "an epoch without a token, an accessor or an end within 75s")
 	}
-	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born, ends: born.Add(t.life)}, nil
+	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born,
+		ends: born.Add(t.life), gone: c.now().Add(t.life + slack)}, nil
 }
 
 // mintFor mints an epoch for h alone. It does not end with h's operation: what Vault

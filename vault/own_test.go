@@ -341,6 +341,41 @@ func fails(n int, method, prefix string) func(*box) {
 	return func(b *box) { b.Fail(method, prefix, n, devvault.Failure{}) }
 }
 
+// Vault begins to count when it mints, which may be long after it was asked and long
+// before its answer is here. Nothing is told to be over before it is.
+func TestNothingIsOverTooEarly(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		own  bool
+		line func(*box) http.RoundTripper
+	}{
+		{"minted late", false, func(b *box) http.RoundTripper { return slow{b, "PUT", "auth/token/create/", 4 * time.Second} }},
+		{"minted late for one", true, func(b *box) http.RoundTripper { return slow{b, "PUT", "auth/token/create/", 4 * time.Second} }},
+		{"answered late", false, func(b *box) http.RoundTripper { return lateAnswers{b} }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, b *box) {
+				conf := b.config()
+				conf.PerOperation, conf.Transport = row.own, row.line(b)
+				c, _ := run(t, conf)
+				ready(t, c)
+				h := mustHold(t, c)
+				fails(-1, "DELETE", "")(b)
+				fails(-1, "POST", "auth/token/revoke-self")(b)
+				if err := h.Drop(t.Context()); err == nil {
+					t.Fatal("Drop = nil")
+				}
+				residue := -1
+				h.WhenEnded(func(vault.State) { residue = b.Residue() })
+				time.Sleep(100 * time.Second)
+				if h.State() != vault.Expired || residue != 0 {
+					t.Errorf("it is %q, and %d entries were there when that was told", h.State(), residue)
+				}
+			})
+		})
+	}
+}
+
 func nothing(*box) {}
 
 func sleep(d time.Duration) func(*box, func()) {

@@ -88,7 +88,7 @@ func (c *Client) pause(failures int) time.Duration {
 	}
 	sooner(c.login.renewAt)
 	for i, e := range c.epochs {
-		sooner(e.ends.Add(slack))
+		sooner(e.gone)
 		if i == len(c.epochs)-1 {
 			sooner(c.turnLocked(e))
 		}
