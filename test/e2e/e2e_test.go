@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,50 @@ func TestRevokedInVault(t *testing.T) {
 	release()
 	if a := <-got; a.State != "not_sent" || a.Cause != "hold_gone" || a.Retry != "safe" || rig.Archive.Arrived("tools/call") != 0 {
 		t.Errorf("%s", a.Body)
+	}
+}
+
+// TestOneOperationRevokedInVault: with a token for each operation, an operator ends
+// one and no other.
+func TestOneOperationRevokedInVault(t *testing.T) {
+	v := realvault.Start(t)
+	rig := bench{brokertest.New(t, &brokertest.Options{Binary: binary, Vault: v.Addr, VaultToken: v.Token, Config: func(yaml string) string {
+		return strings.Replace(yaml, "hold: {role: broker-op}", "hold: {role: broker-op, per: operation}", 1)
+	}}), v}
+	release := rig.Archive.Hold("initialize")
+	defer release()
+	known := rig.epochs(t)
+	got, accessors := map[string]chan brokertest.Answer{}, map[string]string{}
+	for i, name := range []string{"killed", "other"} {
+		answered := make(chan brokertest.Answer, 1)
+		got[name] = answered
+		go func() {
+			a, err := rig.Do(context.Background(), brokertest.Call{Server: "archive", Key: name})
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- a
+		}()
+		if err := rig.Archive.Await(t.Context(), func() bool { return rig.Archive.Arrived("initialize") == i+1 }); err != nil {
+			t.Fatal(err)
+		}
+		now := rig.epochs(t)
+		fresh := slices.DeleteFunc(slices.Clone(now), func(a string) bool { return slices.Contains(known, a) })
+		if len(fresh) != 1 {
+			t.Fatalf("operation %q has %d tokens of its own", name, len(fresh))
+		}
+		accessors[name], known = fresh[0], now
+	}
+	rig.ask(t, "POST", "auth/token/revoke-accessor", map[string]string{"accessor": accessors["killed"]})
+	release()
+	if a := <-got["killed"]; a.State != "not_sent" || a.Cause != "hold_gone" || a.Retry != "safe" {
+		t.Errorf("the killed: %s", a.Body)
+	}
+	if a := <-got["other"]; a.State != "succeeded" || settled(t, rig.Rig, a, brokertest.Call{}) != "dropped" {
+		t.Errorf("the other: %s", a.Body)
+	}
+	if left := rig.epochs(t); len(left) != 1 || slices.Contains(left, accessors["other"]) {
+		t.Errorf("%d tokens are left, of the operations too: %v", len(left), slices.Contains(left, accessors["other"]))
 	}
 }
 
