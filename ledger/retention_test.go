@@ -15,8 +15,8 @@ import (
 
 const day = 24 * time.Hour
 
-// end takes an operation to an outcome, with a result if there can be one.
-func (r *rig) end(op ledger.Operation, out fault.Outcome, result []byte) ledger.Operation {
+// finished takes an operation to an outcome, with a result if there can be one.
+func (r *rig) finished(op ledger.Operation, out fault.Outcome, result []byte) ledger.Operation {
 	r.t.Helper()
 	op = r.begin(op)
 	ctx := r.t.Context()
@@ -62,7 +62,7 @@ func TestAge(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := newRig(t)
-			op := r.end(op1(), tc.out, tc.result)
+			op := r.finished(op1(), tc.out, tc.result)
 			open := r.begin(another(2))
 			for _, step := range []struct {
 				age  time.Duration
@@ -94,7 +94,7 @@ func TestSweepInChunks(t *testing.T) {
 	r := newRig(t)
 	const many = 120
 	for n := range many {
-		r.end(another(n), succeeded, []byte(`{}`))
+		r.finished(another(n), succeeded, []byte(`{}`))
 	}
 	before := len(r.records())
 	r.sweepAll()
@@ -169,19 +169,19 @@ func TestSecondRun(t *testing.T) {
 		change func(*ledger.Operation)
 		want   fault.Reason
 	}{
-		{"unknown", func(r *rig) ledger.Operation { return r.end(op1(), inDoubt, nil) }, nil, fault.None},
-		{"rpc_error", func(r *rig) ledger.Operation { return r.end(op1(), rpcError, []byte(`{}`)) }, nil, fault.None},
-		{"succeeded", func(r *rig) ledger.Operation { return r.end(op1(), succeeded, []byte(`{}`)) }, nil, fault.None},
-		{"not_sent", func(r *rig) ledger.Operation { return r.end(op1(), notSent, nil) }, nil, fault.RequestKeyConflict},
-		{"refused", func(r *rig) ledger.Operation { return r.end(op1(), refused, nil) }, nil, fault.RequestKeyConflict},
+		{"unknown", func(r *rig) ledger.Operation { return r.finished(op1(), inDoubt, nil) }, nil, fault.None},
+		{"rpc_error", func(r *rig) ledger.Operation { return r.finished(op1(), rpcError, []byte(`{}`)) }, nil, fault.None},
+		{"succeeded", func(r *rig) ledger.Operation { return r.finished(op1(), succeeded, []byte(`{}`)) }, nil, fault.None},
+		{"not_sent", func(r *rig) ledger.Operation { return r.finished(op1(), notSent, nil) }, nil, fault.RequestKeyConflict},
+		{"refused", func(r *rig) ledger.Operation { return r.finished(op1(), refused, nil) }, nil, fault.RequestKeyConflict},
 		{"open", func(r *rig) ledger.Operation { return r.begin(op1()) }, nil, fault.RequestKeyConflict},
 		{"not there", func(*rig) ledger.Operation { return ledger.Operation{ID: "nobody"} }, nil, fault.OperationNotFound},
-		{"another caller's", func(r *rig) ledger.Operation { return r.end(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Caller = "portal" }, fault.OperationNotFound},
-		{"another actor's", func(r *rig) ledger.Operation { return r.end(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Actor = "user:8" }, fault.OperationNotFound},
-		{"another server", func(r *rig) ledger.Operation { return r.end(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Server = "archive" }, fault.RequestKeyConflict},
-		{"another tool", func(r *rig) ledger.Operation { return r.end(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Tool = "purge" }, fault.RequestKeyConflict},
+		{"another caller's", func(r *rig) ledger.Operation { return r.finished(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Caller = "portal" }, fault.OperationNotFound},
+		{"another actor's", func(r *rig) ledger.Operation { return r.finished(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Actor = "user:8" }, fault.OperationNotFound},
+		{"another server", func(r *rig) ledger.Operation { return r.finished(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Server = "archive" }, fault.RequestKeyConflict},
+		{"another tool", func(r *rig) ledger.Operation { return r.finished(op1(), inDoubt, nil) }, func(o *ledger.Operation) { o.Tool = "purge" }, fault.RequestKeyConflict},
 		{"superseded already", func(r *rig) ledger.Operation {
-			old := r.end(op1(), inDoubt, nil)
+			old := r.finished(op1(), inDoubt, nil)
 			next := another(3)
 			next.Supersedes = old.ID
 			r.begin(next)
@@ -213,7 +213,7 @@ func TestSecondRun(t *testing.T) {
 // TestOneSecondRun: of many second runs at once, one begins.
 func TestOneSecondRun(t *testing.T) {
 	r := newRig(t)
-	old := r.end(op1(), inDoubt, nil)
+	old := r.finished(op1(), inDoubt, nil)
 	results := make(chan error)
 	for n := range 20 {
 		next := another(n + 2)
@@ -247,7 +247,7 @@ func TestSealed(t *testing.T) {
 	}
 	r.reopen()
 	body := []byte(`{"content":[{"type":"text","text":"what-the-server-said"}]}`)
-	op := r.end(op1(), succeeded, body)
+	op := r.finished(op1(), succeeded, body)
 	if got := r.get(op); string(got.Result) != string(body) || got.Closed {
 		t.Errorf("%q", got.Result)
 	}
@@ -270,7 +270,7 @@ func TestDoubtStays(t *testing.T) {
 	keyed.Upstream, keyed.RepeatUntil = "argument key", noon.Add(time.Hour)
 	second := func(t *testing.T, change func(*ledger.Operation)) (*rig, ledger.Operation, bool) {
 		r := newRig(t)
-		r.end(keyed, inDoubt, nil)
+		r.finished(keyed, inDoubt, nil)
 		next := keyed
 		next.JTI = ""
 		if change != nil {
@@ -326,7 +326,7 @@ func TestDoubtStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			r.end(keyed, inDoubt, nil)
+			r.finished(keyed, inDoubt, nil)
 			next := keyed
 			next.JTI = ""
 			if change == nil {
