@@ -177,7 +177,7 @@ func (c *Client) askKeys(ctx context.Context, p *policy.Profile, where string) (
 		return keyset{}, refuse(fault.ProviderConfig, "the address of the keys is none")
 	}
 	re, err := c.fetch(p, req, login{}) // anybody may read them
-	if err = unanswered(ctx, err); fault.ReasonOf(err) == fault.CallerCancelled || fault.ReasonOf(err) == fault.WallClock || fault.ReasonOf(err) == fault.HostRefused {
+	if err = unanswered(ctx, err); err != nil && fault.Ended(ctx, fault.WallClock) != fault.None || fault.ReasonOf(err) == fault.HostRefused {
 		return keyset{}, err
 	}
 	set := keyset{keys: parseKeys(re.body), read: c.now()}

@@ -122,6 +122,12 @@ func TestEnded(t *testing.T) {
 	defer cancel()
 	given, cancel := context.WithCancel(live)
 	cancel()
+	cut, cutBecause := context.WithCancelCause(live)
+	cutBecause(fault.New("test", fault.BrokerStopping, ""))
+	below, cancel := context.WithTimeout(cut, time.Hour)
+	defer cancel()
+	foreign, cutBecause := context.WithCancelCause(live)
+	cutBecause(errors.New("not ours"))
 	late, cancel := context.WithDeadline(context.Background(), now)
 	defer cancel()
 	for _, tc := range []struct {
@@ -131,6 +137,9 @@ func TestEnded(t *testing.T) {
 		{context.Background(), fault.None},
 		{live, fault.None},
 		{given, fault.CallerCancelled},
+		{foreign, fault.CallerCancelled},
+		{cut, fault.BrokerStopping},
+		{below, fault.BrokerStopping},
 		{late, fault.BudgetSpent},
 		{unaware{late}, fault.BudgetSpent},
 	} {

@@ -60,6 +60,7 @@ const (
 	StoreUnavailable Reason = "store_unavailable"
 	ProcessDied      Reason = "process_died"
 	ResultClosed     Reason = "result_closed" // it is there, and no key of ours opens it
+	BrokerStopping   Reason = "broker_stopping" // the operation was cut: the time for its end was spent
 	InternalError    Reason = "internal_error"
 )
 
@@ -166,7 +167,8 @@ var kinds = map[Reason]Kind{
 	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, ApprovalRequired: Denied,
 	DiscoveryMissing: Denied, GrantRevoked: Denied,
 
-	StoreFailed: Unavailable, StoreUnavailable: Unavailable, ProcessDied: Unknown, ResultClosed: Unavailable, InternalError: Internal,
+	StoreFailed: Unavailable, StoreUnavailable: Unavailable, ProcessDied: Unknown, BrokerStopping: Unknown,
+	ResultClosed: Unavailable, InternalError: Internal,
 
 	VaultUnreachable: Unavailable, VaultSealed: Unavailable, VaultDenied: Unavailable, VaultRateLimited: Unavailable,
 	VaultUnexpected: Unavailable, VaultNotReady: Unavailable, CredentialMissing: Unavailable, CredentialRejected: Unavailable,

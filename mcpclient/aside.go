@@ -129,10 +129,10 @@ func (p *pinger) answer(line *egress.Line, id strictjson.Raw) (leg audit.Leg) {
 	}()
 	out, err := p.c.send(p.ctx, line, m)
 	if err != nil {
-		e = ending{failure: reasonOf(p.ctx, err)}
+		e = ending{failure: fault.ReasonOf(err)}
 		return
 	}
-	e = p.c.acknowledged(p.ctx, line, m, out)
+	e = p.c.acknowledged(line, m, out)
 	return
 }
 

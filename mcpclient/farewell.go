@@ -90,9 +90,9 @@ func (c *Conversation) part(ctx context.Context, words []message, asked func()) 
 	}()
 	lines := []*egress.Line{other, c.line}[2-len(words):]
 	for _, p := range c.say(ctx, words, lines, asked) {
-		e := ending{failure: reasonOf(ctx, p.err)}
+		e := ending{failure: fault.ReasonOf(p.err)}
 		if p.err == nil {
-			e = c.acknowledged(ctx, p.line, p.m, p.out)
+			e = c.acknowledged(p.line, p.m, p.out)
 		}
 		legs = append(legs, legOf(ctx, p.m.method, p.began, e))
 	}
@@ -112,11 +112,11 @@ func (c *Conversation) say(ctx context.Context, words []message, lines []*egress
 
 // acknowledged reads what a server says to something that wants no answer: a
 // status.
-func (c *Conversation) acknowledged(ctx context.Context, line *egress.Line, m message, out outgoing) ending {
+func (c *Conversation) acknowledged(line *egress.Line, m message, out outgoing) ending {
 	resp, err := out.sent.Answer()
 	if err != nil {
-		return ending{sent: line.Written() > 0, failure: reasonOf(ctx, err)}
+		return ending{sent: line.Written() > 0, failure: fault.ReasonOf(err)}
 	}
 	defer resp.Body.Close()
-	return c.read(ctx, resp, m, question{limits: c.limits}, watch{})
+	return c.read(resp, m, question{limits: c.limits}, watch{})
 }

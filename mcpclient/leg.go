@@ -46,13 +46,13 @@ func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	defer giveUp(nil)
 	out, err := c.send(ctx, c.line, m)
 	if err != nil {
-		return ending{failure: reasonOf(ctx, err)}
+		return ending{failure: fault.ReasonOf(err)}
 	}
 	watch := startWatch(c.call.Idle, giveUp)
 	defer watch.stop()
 	resp, err := out.sent.Answer()
 	if err != nil {
-		return c.noteCutOff(m, out.id, ending{sent: c.line.Written() > 0, failure: reasonOf(ctx, err)})
+		return c.noteCutOff(m, out.id, ending{sent: c.line.Written() > 0, failure: fault.ReasonOf(err)})
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -60,7 +60,7 @@ func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	}
 	aside := c.listen(ctx, out)
 	defer aside.stop()
-	e := c.read(ctx, resp, m, question{id: out.id, limits: c.limits, ping: aside.ping, note: aside.note}, watch)
+	e := c.read(resp, m, question{id: out.id, limits: c.limits, ping: aside.ping, note: aside.note}, watch)
 	aside.stop() // from here on c is ours alone again
 	e.echoed = echoes(e.result, out.cred.Value) || e.rpc != nil && echoes(e.rpc.raw, out.cred.Value)
 	if echoes(strictjson.Raw(e.challenge.Scope), out.cred.Value) {
@@ -115,7 +115,7 @@ func (c *Conversation) open(ctx context.Context, m message, readAt time.Time) er
 }
 
 // read takes from an answer what can be known.
-func (c *Conversation) read(ctx context.Context, resp *http.Response, m message, q question, w watch) ending {
+func (c *Conversation) read(resp *http.Response, m message, q question, w watch) ending {
 	e := ending{sent: true, status: resp.StatusCode, session: c.session != ""}
 	switch {
 	case m.notification && e.status/100 == 2:
@@ -123,7 +123,7 @@ func (c *Conversation) read(ctx context.Context, resp *http.Response, m message,
 	case e.status == http.StatusOK:
 		answer, err := readReply(resp.Header, w.over(resp.Body), q)
 		if err != nil {
-			e.failure = reasonOf(ctx, err)
+			e.failure = fault.ReasonOf(err)
 		}
 		e.reply, e.header = answer, resp.Header
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
@@ -148,15 +148,6 @@ func (c *Conversation) noteCutOff(m message, id strictjson.Raw, e ending) ending
 }
 
 var errIdle = fault.New("mcpclient.leg", fault.Idle, "")
-
-// reasonOf returns why a leg failed: for what reason it was given up, if it was.
-func reasonOf(ctx context.Context, err error) fault.Reason {
-	reason := fault.ReasonOf(err)
-	if reason == fault.CallerCancelled && context.Cause(ctx) == errIdle {
-		return fault.Idle
-	}
-	return reason
-}
 
 // A watch gives a leg up on which nothing comes in for as long as its window.
 // The zero watch never does.

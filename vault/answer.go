@@ -156,6 +156,8 @@ func unanswered(op string, err error) *fault.Error {
 	switch {
 	case errors.As(err, &status):
 		return fault.New(op, fault.VaultUnexpected, status.Error())
+	case fault.ReasonOf(err) == fault.CallerCancelled, fault.ReasonOf(err) == fault.BrokerStopping:
+		return fault.New(op, fault.ReasonOf(err), "given up before Vault's answer")
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.New(op, fault.VaultUnreachable, "no answer in time")
 	case errors.Is(err, context.Canceled):
