@@ -59,7 +59,7 @@ const (
 	StoreFailed      Reason = "store_failed"
 	StoreUnavailable Reason = "store_unavailable"
 	ProcessDied      Reason = "process_died"
-	ResultClosed     Reason = "result_closed" // it is there, and no key of ours opens it
+	ResultClosed     Reason = "result_closed"   // it is there, and no key of ours opens it
 	BrokerStopping   Reason = "broker_stopping" // the operation was cut: the time for its end was spent
 	InternalError    Reason = "internal_error"
 )

@@ -80,6 +80,7 @@ func (l *loader) snapshot(file string) *Snapshot {
 		Store:   readStore(root.child("store")),
 		Keys:    readKeyFiles(root.child("keys")),
 		Timeout: readOperation(root.child("operation")),
+		Stop:    readStop(root.child("stop")),
 		grants:  map[string]map[string]*Grant{},
 	}
 	s.profiles = readProfiles(root, s.grants)

@@ -42,6 +42,7 @@ type Snapshot struct {
 	Store     Store
 	Keys      Keys
 	Timeout   time.Duration // operation.timeout
+	Stop      Stop
 	Directory *identity.Directory
 
 	callers  map[string]*Caller

@@ -169,6 +169,15 @@ func (s *section) duration(key string, least, most time.Duration) time.Duration 
 	return d
 }
 
+// durationOr returns the duration at key, or absent where there is none.
+func (s *section) durationOr(key string, absent, least, most time.Duration) time.Duration {
+	d := s.duration(key, least, most)
+	if !s.has(key) {
+		return absent
+	}
+	return d
+}
+
 // count returns the whole number at key; 0 where there is none.
 func (s *section) count(key string, least, most int) int {
 	n, ok := s.scalar(key, number)

@@ -32,6 +32,7 @@ vault:
   hold: {role: broker-op, per: operation}
 store: {path: data/broker.db, keep_results: 24h, keep_keys: 48h}
 operation: {timeout: 1m30s}
+stop: {delay: 5s, drain: 1m45s, grace_period: 2m}
 callers:
   gateway:
     roles: [operate, admin]
@@ -137,7 +138,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			DefaultTTL: time.Minute, MaxTTL: 2 * time.Minute, ClockSkew: 5 * time.Second,
 		},
 		Timeout: 5 * time.Second,
-		Where:   "profiles.yaml:20",
+		Where:   "profiles.yaml:21",
 	}, &policy.Profile{
 		ID:               "plain",
 		TokenEndpoint:    parseURL(t, "https://plain.example.org/token"),
@@ -147,7 +148,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		GrantType:        tokenExchange, SubjectParam: "subject_token", SubjectTokenType: accessToken,
 		RequestedTokenType: accessToken, AudienceParam: "audience", ScopeSeparator: " ",
 		Response: policy.Response{TokenFormat: "opaque", AudienceUnverified: true, MaxTTL: 5 * time.Minute, ClockSkew: 5 * time.Second},
-		Where:    "profiles.yaml:51",
+		Where:    "profiles.yaml:52",
 	}
 	records, tickets := &policy.Server{
 		ID:         "records",
@@ -173,7 +174,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			"send":   {Enabled: true, Effect: "write", Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
 		},
 		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
-		Where:    "profiles.yaml:58",
+		Where:    "profiles.yaml:59",
 	}, &policy.Server{
 		ID:               "tickets",
 		URL:              parseURL(t, "https://tickets.example.org/mcp"),
@@ -185,14 +186,14 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Placement: "header", Header: "X-Api-Key",
 		},
 		Tools: map[string]policy.Tool{},
-		Where: "profiles.yaml:74",
+		Where: "profiles.yaml:75",
 	}
 	grant := &policy.Grant{
 		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",
 		Credential:       policy.Credential{Kind: policy.Stored, Ref: ref(t, "vault:kv/broker/subjects/7#token")},
 		AllowedAudiences: []string{"mcp-api"}, AllowedScopes: []string{"records.read"},
 		Expires: time.Date(2027, 3, 31, 0, 0, 0, 0, time.UTC),
-		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:41",
+		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:42",
 	}
 
 	for name, r := range map[string]struct{ want, got any }{
@@ -201,11 +202,12 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		"keys":    {policy.Keys{Results: filepath.Join(dir, "results.key")}, s.Keys},
 		"store":   {policy.Store{Path: filepath.Join(dir, "data/broker.db"), Results: 24 * time.Hour, Keys: 48 * time.Hour}, s.Store},
 		"timeout": {90 * time.Second, s.Timeout},
+		"stop":    {policy.Stop{Delay: 5 * time.Second, Drain: 105 * time.Second, Grace: 2 * time.Minute}, s.Stop},
 		"vault": {policy.Vault{
 			Address: "https://vault.example.org:8200", CA: ca, Role: "broker-op", PerOperation: true,
 			Auth: policy.VaultAuth{Method: "approle", Mount: "approle/team", RoleID: "role-7", SecretID: filepath.Join(dir, "secret-id")},
 		}, s.Vault},
-		"callers":  {[]*policy.Caller{{ID: "gateway", Servers: []string{"records", "tickets"}, Zone: 3, Where: "profiles.yaml:11"}}, s.Callers()},
+		"callers":  {[]*policy.Caller{{ID: "gateway", Servers: []string{"records", "tickets"}, Zone: 3, Where: "profiles.yaml:12"}}, s.Callers()},
 		"profiles": {[]*policy.Profile{company, plain}, s.Profiles()},
 		"servers":  {[]*policy.Server{records, tickets}, s.Servers()},
 		"grants":   {[]*policy.Grant{grant}, slices.Collect(s.Grants("company"))},

@@ -49,7 +49,7 @@ func TestLocked(t *testing.T) {
 			t.Errorf("%s: read-only %t, adds %v, memory %d, processes %d, core %v", name, s.ReadOnly, s.CapAdd, s.MemLimit, s.PidsLimit, s.Ulimits["core"])
 		}
 		if s.StopGracePeriod == nil || s.StopGracePeriod.String() != "30s" {
-			t.Errorf("%s: may be killed after %v, and stops within 25 s", name, s.StopGracePeriod)
+			t.Errorf("%s: may be killed after %v, and has 30 s", name, s.StopGracePeriod)
 		}
 		if s.Build.Target != name || s.Build.Dockerfile != "deploy/docker/Dockerfile" || len(s.Build.Args) != 0 {
 			t.Errorf("%s: is built from %+v", name, s.Build)
