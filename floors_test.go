@@ -19,7 +19,7 @@ import (
 var floors = [][]string{
 	{"fault", "secret"},                          // 0: the words
 	{"secret/canary"},                            //
-	{"strictjson", "cache"},                      //
+	{"strictjson", "cache", "process"},           //
 	{"identity", "audit"},                        //
 	{"policy", "egress", "store", "seal"},        // 1: what may be; how bytes leave; where rows live
 	{"policy/policytest"},                        //
