@@ -17,7 +17,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"onbehalf.internal/broker/audit"
@@ -38,15 +38,8 @@ import (
 // Version is what `broker version` prints and what MCP servers are told.
 const Version = "0.1.0"
 
-const (
-	// drainBudget is how long operations may run on after a stop was asked for;
-	// closeBudget is for what follows: epochs, the store; settleBudget for what is
-	// recorded of them. Together they stay
-	// below the 30 s that Kubernetes and systemd give by default.
-	drainBudget  = 20 * time.Second
-	closeBudget  = 5 * time.Second
-	settleBudget = time.Second
-)
+// reloadBudget bounds the commit of a reload.
+const reloadBudget = 5 * time.Second
 
 // Config is what a broker needs from the world. Snapshot is needed; a zero
 // field elsewhere means the real thing.
@@ -84,8 +77,9 @@ type Broker struct {
 	leftover time.Duration      // Config.Leftover
 	left     []ledger.Operation // whose holds earlier processes left pending
 
-	mu       sync.Mutex
-	draining bool
+	draining atomic.Bool
+	patience context.Context // ends with Hasten
+	hasten   context.CancelFunc
 }
 
 // New opens the store, recovers what an earlier process left open, and listens.
@@ -102,6 +96,7 @@ func New(ctx context.Context, c Config) (*Broker, error) {
 	}
 	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now,
 		timeout: c.ReadTimeout, beat: c.Heartbeat, leftover: cmp.Or(c.Leftover, vault.Leftover)}
+	b.patience, b.hasten = context.WithCancel(context.WithoutCancel(ctx))
 	if err := b.build(ctx, c); err != nil {
 		b.close()
 		return nil, err
@@ -216,11 +211,13 @@ func (b *Broker) MetricsAddress() string {
 	return "http://" + b.expose.Addr().String()
 }
 
-// Serve runs until ctx ends, then drains: no new operations, the open ones end
-// or are left to the ledger, epochs are revoked, the store is closed.
+// Serve runs until ctx ends, then stops as the configuration's `stop` says: not
+// ready; no new operations; the open ones end, or are cut; holds are dropped;
+// epochs are revoked; the last record is written; the store is closed.
+// [Broker.Hasten] shortens it.
 func (b *Broker) Serve(ctx context.Context) error {
 	defer b.close()
-	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	background, leave := context.WithCancel(context.WithoutCancel(ctx))
 	vaultDone := make(chan error, 1)
 	go func() { vaultDone <- b.vault.Run(background) }()
 	expired := make(chan struct{})
@@ -245,12 +242,12 @@ func (b *Broker) Serve(ctx context.Context) error {
 	case err = <-failed:
 	case <-ctx.Done():
 	}
-	b.drain(servers)
-	stop()
+	counts := b.drain(servers)
+	leave()
 	<-vaultDone
 	<-expired
-	b.settle()
-	b.log.Info("stopped")
+	b.closeLedger(&counts)
+	b.log.Info("stopped", "ended", counts.Ended, "cut", counts.Cut, "left", counts.Left, "holds", counts.Holds)
 	return err
 }
 
@@ -276,43 +273,10 @@ func (b *Broker) sweep(ctx context.Context) {
 	}
 }
 
-// drain lets what has begun end. Handlers that wait for an operation get its
-// answer, because the servers are shut down after the operations have ended.
-func (b *Broker) drain(servers []*http.Server) {
-	b.mu.Lock()
-	b.draining = true
-	b.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), drainBudget)
-	defer cancel()
-	if err := b.runner.Drain(ctx); err != nil {
-		b.log.Warn("drain budget spent", "open", b.runner.Running())
-	}
-	if err := b.sessions.Drain(ctx); err != nil {
-		b.log.Warn("drain budget spent", "refreshes", true)
-	}
-	ctx, cancel = context.WithTimeout(context.Background(), closeBudget)
-	defer cancel()
-	for _, s := range servers {
-		if s.Shutdown(ctx) != nil {
-			s.Close()
-		}
-	}
-	b.ledger.Flush(ctx)
-}
-
 // expire records that what earlier processes held in Vault is over, when it is.
 func (b *Broker) expire(ctx context.Context) {
 	if err := b.ledger.Expire(ctx, b.left, b.leftover); err != nil && ctx.Err() == nil {
 		b.log.Error("drop not written", "holds", len(b.left), "reason", string(fault.ReasonOf(err)))
-	}
-}
-
-// settle waits for the records of holds that ended when their epochs were revoked.
-func (b *Broker) settle() {
-	ctx, cancel := context.WithTimeout(context.Background(), settleBudget)
-	defer cancel()
-	if err := b.runner.Close(ctx); err != nil {
-		b.log.Warn("drain budget spent", "holds", true)
 	}
 }
 
@@ -328,10 +292,7 @@ func (b *Broker) handler() http.Handler {
 
 // Ready is nil when an operation could run now; else it says what is missing.
 func (b *Broker) Ready() error {
-	b.mu.Lock()
-	draining := b.draining
-	b.mu.Unlock()
-	if draining {
+	if b.draining.Load() {
 		return fault.New("broker.Ready", fault.Draining, "")
 	}
 	if err := b.store.Err(); err != nil {
@@ -356,7 +317,7 @@ func (b *Broker) Reload() error {
 		b.log.Error("reload refused", "why", "listen, vault or store changed", "snapshot", old.Hash)
 		return errors.New("listen, vault and store cannot be reloaded: restart the broker")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeBudget)
+	ctx, cancel := context.WithTimeout(context.Background(), reloadBudget)
 	defer cancel()
 	// On disk before it takes effect, as every decision is.
 	err = b.store.Commit(ctx, nil, audit.Record{Kind: audit.Reload, Time: b.now(), Snapshot: fresh.Hash})

@@ -52,12 +52,13 @@ const (
 
 	Revocation Kind = "revocation" // whether the provider ended an exchanged token
 	Retention  Kind = "retention"  // results and operations that were kept long enough are gone
+	Stop       Kind = "stop"       // a broker that was asked to end closes the ledger
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention:
+	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention, Stop:
 		return true
 	}
 	return false
@@ -102,6 +103,7 @@ type Record struct {
 	Recovered  *Recovered     `json:"recovered,omitempty"`
 	Supersedes string         `json:"supersedes,omitempty"` // the operation that this one is the second run of
 	Swept      *Swept         `json:"swept,omitempty"`
+	Stopped    *Stopped       `json:"stopped,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -116,6 +118,14 @@ type Recovered struct {
 type Swept struct {
 	Results    int `json:"results"`    // whose operations are "expired" now
 	Operations int `json:"operations"` // that are gone, with their keys
+}
+
+// Stopped counts what was open when a broker was asked to end, in a [Stop] record.
+type Stopped struct {
+	Ended int `json:"ended"` // operations that ended by themselves
+	Cut   int `json:"cut"`   // operations that the broker ended: their cause is broker_stopping
+	Left  int `json:"left"`  // operations that the next process closes
+	Holds int `json:"holds"` // holds that were not seen to be gone; they go with their epochs
 }
 
 // timeForm has all nine digits of the second, so that lines sort as text.

@@ -74,6 +74,27 @@ func (r *Rig) Kill() error {
 	return nil
 }
 
+// Process is the broker's, with Options.Binary: for signals, and for a look at it
+// from outside. It is nil when the broker does not run.
+func (r *Rig) Process() *os.Process {
+	if r.process == nil {
+		return nil
+	}
+	return r.process.cmd.Process
+}
+
+// Wait waits for a broker process that ends without [Rig.Stop]; one that fails to
+// end well is an error.
+func (r *Rig) Wait(ctx context.Context) error {
+	select {
+	case err := <-r.process.ended:
+		r.process = nil
+		return err
+	case <-ctx.Done():
+		return errors.New("brokertest: the broker has not ended")
+	}
+}
+
 // Restart starts the broker again over the same configuration and database,
 // after Stop or Kill.
 func (r *Rig) Restart(ctx context.Context) error { return r.startBroker(ctx, r.options) }

@@ -153,7 +153,7 @@ func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.O
 func (r *Runner) Cancel(ctx context.Context, caller identity.Caller, actor identity.Actor, id string) (Answer, error) {
 	answer, err := r.Get(ctx, caller, actor, id)
 	if w := r.carried(id); err == nil && w != nil {
-		w.cancel()
+		w.cancel(nil)
 	}
 	return answer, err
 }

@@ -31,3 +31,15 @@ func TestPanicIsAnOutcome(t *testing.T) {
 		t.Errorf("nothing broke: %+v", got)
 	}
 }
+
+// TestPanicBesideTheLegs: nor does one take the process down, and the other
+// operations with it, where no leg is run.
+func TestPanicBesideTheLegs(t *testing.T) {
+	w := &work{ctx: t.Context()} // dialling with no conversation is one
+	dialled := make(chan struct{})
+	go func() {
+		defer close(dialled)
+		w.dial()
+	}()
+	<-dialled
+}

@@ -18,7 +18,8 @@
 //     own: a caller that hangs up ends its wait, not the operation.
 //   - The deadline counts from the receipt of the request and covers steps 2
 //     to 5. Finish and Close have small budgets of their own.
-//   - Once begun, an operation ends in the ledger, also after a panic.
+//   - Once begun, an operation ends in the ledger, also after a panic and when
+//     it is cut because the broker stops.
 //   - A result is handed out only while the actor's grant stands.
 //   - Row and audit say how a hold ended, also one that was pending at the answer.
 //

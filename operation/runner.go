@@ -32,6 +32,9 @@ const (
 // errRunning: this attempt is being carried already; the request is a repeat.
 var errRunning = errors.New("the operation is running")
 
+// errStopping is why Cut ends an operation.
+var errStopping = fault.New("operation.Cut", fault.BrokerStopping, "")
+
 // Config is what a Runner works with; every field is needed but the last two.
 type Config struct {
 	Ledger   *ledger.Ledger
@@ -59,6 +62,7 @@ type Runner struct {
 	running  map[string]*work // :: operation id → the attempt that is being carried
 	draining bool
 	closed   bool
+	stopped  audit.Stopped  // Ended and Cut, since draining
 	idle     sync.WaitGroup // of carried attempts
 	late     sync.WaitGroup // of records of holds that were pending
 }
@@ -96,19 +100,19 @@ func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id st
 		err = fault.New(op, fault.TooManyOperations, "")
 	}
 	if err != nil {
-		w.cancel()
+		w.cancel(nil)
 		return nil, err
 	}
 	r.running[id] = w
 	r.idle.Add(1)
 	w.conversation = r.mcp.Open(d.Server())
-	go w.conversation.Ready(w.ctx)
+	go w.dial()
 	return w, nil
 }
 
 // abandon undoes admit: the attempt was not begun.
 func (r *Runner) abandon(w *work) {
-	w.cancel() // before Close: a dial in the background ends with it
+	w.cancel(nil) // before Close: a dial in the background ends with it
 	w.conversation.Close()
 	r.mu.Lock()
 	delete(r.running, w.op.ID)
@@ -120,7 +124,7 @@ func (r *Runner) abandon(w *work) {
 // release forgets an attempt that ended. An answer that could not be written
 // is kept: the ledger does not have it.
 func (r *Runner) release(w *work) {
-	w.cancel() // before Close: a dial in the background ends with it
+	w.cancel(nil) // before Close: a dial in the background ends with it
 	w.conversation.Close()
 	r.mu.Lock()
 	if !w.answer.Volatile && r.running[w.op.ID] == w {
@@ -139,6 +143,9 @@ func (r *Runner) sending(ctx context.Context, w *work) error {
 	}
 	err := r.ledger.Sending(ctx, w.op.ID, w.op.Attempt, w.record(audit.Sending, r.now()))
 	w.sent = err == nil
+	if over := fault.Ended(ctx, fault.BudgetSpent); over != fault.None && fault.ReasonOf(err) == fault.StoreUnavailable {
+		return fault.New("operation.sending", over, "") // the commit was withdrawn for that
+	}
 	return err
 }
 
@@ -165,7 +172,16 @@ func (r *Runner) end(w *work, answer Answer, hold string) {
 	answer.Hold, answer.Legs = hold, w.allLegs()
 	w.answer = answer
 	r.ended(answer)
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	close(w.ended)
+	switch {
+	case !r.draining:
+	case answer.Outcome.Cause == fault.BrokerStopping:
+		r.stopped.Cut++
+	default:
+		r.stopped.Ended++
+	}
 }
 
 // recordEnd writes what became of the hold, of a legacy server's session and of
@@ -214,14 +230,43 @@ func (r *Runner) written(failed, id string, err error) {
 	}
 }
 
-// Drain stops taking requests and waits until every operation has ended, its
-// drop included, or ctx ends.
-func (r *Runner) Drain(ctx context.Context) error {
+// Refuse takes no new operations from now on. What has begun goes on, and is
+// told to whoever asks.
+func (r *Runner) Refuse() {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.draining = true
-	r.mu.Unlock()
-	return over(ctx, &r.idle)
 }
+
+// Cut ends every operation that has not ended: the leg in flight is broken off,
+// no other one leaves, and the outcome says what had left, with the cause
+// broker_stopping. What an operation does at its end it does all the same.
+func (r *Runner) Cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.running {
+		w.cancel(errStopping)
+	}
+}
+
+// Stopped counts what became of the operations that were open at Refuse.
+func (r *Runner) Stopped() audit.Stopped {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.stopped
+	for _, w := range r.running {
+		select {
+		case <-w.ended:
+		default:
+			s.Left++
+		}
+	}
+	return s
+}
+
+// Drain waits until every operation has ended, its drop included, or ctx ends.
+// Call Refuse before.
+func (r *Runner) Drain(ctx context.Context) error { return over(ctx, &r.idle) }
 
 // Close waits until what became of pending holds is written, as far as it is known,
 // or ctx ends. It comes after the end of what drops them.

@@ -49,7 +49,7 @@ func (a sealed) mayRepeat(job ledger.Operation, at time.Time) bool {
 // carry; others read answer after ended is closed.
 type work struct {
 	ctx          context.Context
-	cancel       context.CancelFunc
+	cancel       context.CancelCauseFunc // nil: its caller's wish, or nobody's
 	decision     policy.Decision
 	call         mcpclient.Call
 	op           ledger.Operation
@@ -69,7 +69,8 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 	}
 	deadline := ask.Received.Add(budget)
 	// The caller's context ends with its connection; the operation must not.
-	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, stop := context.WithDeadline(ctx, deadline)
 	op := ledger.Operation{
 		ID: id, Caller: ask.Caller.ID(), Actor: ask.Actor.String(), RequestKey: ask.RequestKey, JTI: ask.Actor.JTI(), RunID: ask.RunID,
 		FirstSent: ask.FirstSent, Supersedes: ask.Supersedes,
@@ -85,11 +86,18 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 		op.Upstream, op.RepeatUntil = carrier(key), ask.Received.Add(key.Window-d.Budget())
 	}
 	call.Context = op.Profile + " " + op.Actor
-	w := &work{ctx: ctx, cancel: cancel, decision: d, op: op, ended: make(chan struct{}), call: call}
+	w := &work{ctx: ctx, cancel: func(why error) { cancel(why); stop() }, decision: d, op: op, ended: make(chan struct{}), call: call}
 	if ask.Progress {
 		w.call.Progress = w.said.note
 	}
 	return w
+}
+
+// dial connects in the background. What breaks here breaks again, and is told,
+// in the leg that needs the connection.
+func (w *work) dial() {
+	defer func() { recover() }()
+	w.conversation.Ready(w.ctx)
 }
 
 // protect runs the legs. A panic ends the operation like any other fault: in

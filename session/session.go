@@ -176,7 +176,7 @@ func (s *Session) leg(ctx context.Context, name string, run func(context.Context
 	place := len(s.legs)
 	s.legs = append(s.legs, audit.Leg{Name: name, Budget: deadline.Sub(began)})
 	s.mu.Unlock()
-	err := run(ctx)
+	err := survive(ctx, run)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.legs[place].Took = s.m.Now().Sub(began)
@@ -184,4 +184,16 @@ func (s *Session) leg(ctx context.Context, name string, run func(context.Context
 		s.legs[place].Reason = fault.ReasonOf(err)
 	}
 	return err
+}
+
+// survive turns a panic into an error of the leg. Close and Revoke run where
+// nobody else would see to it, and what panics in one operation must not end
+// the others.
+func survive(ctx context.Context, run func(context.Context) error) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = fault.New("session.leg", fault.InternalError, "a panic in a leg")
+		}
+	}()
+	return run(ctx)
 }

@@ -309,3 +309,29 @@ func reasonOf(err error) fault.Reason {
 	}
 	return fault.ReasonOf(err)
 }
+
+// TestPanicInALeg: what breaks off is a leg that failed, also behind the end of the
+// operation, where nobody else would see to it.
+func TestPanicInALeg(t *testing.T) {
+	r := newRig(t)
+	r.with("response: {token_format: jwt}", revokes)
+	ctx, s := r.open(r.decide("records", false))
+	if got := s.Close(ctx); got != "dropped" {
+		t.Errorf("Close says %q", got)
+	}
+	r.Exchange = nil
+	if got := s.Revoke(ctx); got != "failed" {
+		t.Errorf("Revoke says %q", got)
+	}
+	d := r.decide("records", false)
+	r.Policy = nil
+	broken, err := r.Open(ctx, d)
+	if fault.ReasonOf(err) != fault.InternalError {
+		t.Errorf("Open says %v", err)
+	}
+	for _, s := range []*session.Session{s, broken} {
+		if last := s.Legs()[len(s.Legs())-1]; last.Reason != fault.InternalError {
+			t.Errorf("the last leg is %+v", last)
+		}
+	}
+}

@@ -27,15 +27,24 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], world{os.Getenv, os.Stdout, os.Stderr}))
+	ctx, stop := context.WithCancel(context.Background())
+	again := make(chan struct{})
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		stop()
+		<-signals
+		close(again)
+	}()
+	os.Exit(run(ctx, os.Args[1:], world{os.Getenv, os.Stdout, os.Stderr, again}))
 }
 
 // world is what the program sees of its surroundings; tests give their own.
 type world struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
+	again          <-chan struct{} // closed by the second signal to end; the first ends the context
 }
 
 // exit is an error that has been told already and carries a status.
@@ -45,9 +54,7 @@ func (e exit) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 // run is the whole program; main only binds it to this process.
 func run(ctx context.Context, args []string, w world) int {
-	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
-		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
-	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), grantsCommand(w), versionCommand(w))
+	root := program(w)
 	root.SetArgs(args)
 	root.SetOut(w.stdout)
 	root.SetErr(w.stderr)
@@ -61,6 +68,13 @@ func run(ctx context.Context, args []string, w world) int {
 	}
 	fmt.Fprintln(w.stderr, "broker:", err)
 	return 1
+}
+
+func program(w world) *cobra.Command {
+	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
+		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
+	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), grantsCommand(w), versionCommand(w))
+	return root
 }
 
 func versionCommand(w world) *cobra.Command {
