@@ -1,6 +1,13 @@
 package operation_test
 
 import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +65,78 @@ func TestCutAtTheDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRefreshIsWaitedFor: an operation is cut while its actor's refresh token is at
+// the provider. What the provider gives for it is stored before the broker ends:
+// nobody has the old one's successor otherwise.
+func TestRefreshIsWaitedFor(t *testing.T) {
+	asked, answer := make(chan struct{}), make(chan struct{})
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-answer
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"access_token":"access","token_type":"Bearer","expires_in":300,"refresh_token":"the-second"}`)
+	}))
+	t.Cleanup(provider.Close)
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		yaml = regexp.MustCompile(`token_endpoint: \S+`).ReplaceAllString(yaml, "token_endpoint: "+provider.URL+"/oauth/token")
+		return strings.Replace(yaml, `credential: "vault:kv/broker/subjects/7#value"`, `credential: {refresh_token: "vault:kv/broker/refresh/7#value"}`, 1)
+	}})
+	policy := ""
+	for _, name := range []string{"broker-refresh", "broker"} {
+		text, err := os.ReadFile("../deploy/vault/" + name + ".hcl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy += string(text)
+	}
+	inVault(t, rig, "PUT", "sys/policies/acl/broker", map[string]any{"policy": policy})
+	inVault(t, rig, "PUT", "kv/data/broker/refresh/7", map[string]any{"data": map[string]string{"value": "the-first"}})
+
+	call := start(t, rig, brokertest.Call{})
+	select {
+	case <-asked:
+	case a := <-call:
+		t.Fatalf("the refresh token was not sent: %s", a.Body)
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- rig.Stop() }()
+	rig.Broker.Hasten()
+	if a := <-call; a.State != fault.NotSent || a.Cause != fault.BrokerStopping {
+		t.Errorf("%s", a.Body)
+	}
+	close(answer)
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if got := inVault(t, rig, "GET", "kv/data/broker/refresh/7", nil); !strings.Contains(got, `"value":"the-second"`) {
+		t.Errorf("stored: %s", got)
+	}
+}
+
+// inVault asks as an operator does.
+func inVault(t *testing.T, rig *brokertest.Rig, method, path string, body any) string {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://vault.invalid/v1/"+path, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", rig.Vault.RootToken())
+	res, err := rig.Vault.RoundTrip(req)
+	if err != nil || res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %v, %v", method, path, res, err)
+	}
+	defer res.Body.Close()
+	said, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(said)
 }
 
 // start makes a call that is waited for.

@@ -12,7 +12,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"broker": main})
+	testscript.Main(m, map[string]func(){"broker": main, "broker-stopped": stopped})
+}
+
+// stopped is the program whose first signal came before anything else.
+func stopped() {
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	os.Exit(run(ctx, os.Args[1:], world{os.Getenv, os.Stdout, os.Stderr, nil}))
 }
 
 // TestScripts runs the real program. A script that asks for a broker with

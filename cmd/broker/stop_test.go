@@ -417,6 +417,11 @@ func TestSignalWhileStarting(t *testing.T) {
 	s := startStopping(t, "")
 	s.signal(syscall.SIGTERM)
 	s.ended()
+	cmd := exec.Command("broker-stopped", "serve", "--config", s.ConfigPath)
+	cmd.Env = []string{"VAULT_TOKEN=a-token"}
+	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte(`"stopped"`)) {
+		t.Errorf("stopped from the first line on: %v\n%s", err, out)
+	}
 	s.Vault.Fail("GET", "auth/token/lookup-self", -1, devvault.Failure{Hang: true})
 	for i := range 12 {
 		cmd := exec.Command(binary(t), "serve", "--config", s.ConfigPath)
