@@ -15,13 +15,13 @@ type process string // its folder in /proc
 
 // findProcess finds the process that runs this program, of which there is one.
 func findProcess(binary string) (process, error) {
-	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline") // not exe, which only root may read of a broker
 	if err != nil {
 		return "", err
 	}
-	for _, link := range links {
-		if program, err := os.Readlink(link); err == nil && program == binary {
-			return process(filepath.Dir(link)), nil
+	for _, line := range lines {
+		if raw, err := os.ReadFile(line); err == nil && strings.HasPrefix(string(raw), binary+"\x00") {
+			return process(filepath.Dir(line)), nil
 		}
 	}
 	return "", errors.New("the broker is not in /proc")

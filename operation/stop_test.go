@@ -106,6 +106,11 @@ func TestRefreshIsWaitedFor(t *testing.T) {
 	if a := <-call; a.State != fault.NotSent || a.Cause != fault.BrokerStopping {
 		t.Errorf("%s", a.Body)
 	}
+	select { // a broker that does not wait is gone by then; one that does waits longer
+	case err := <-stopped:
+		t.Fatalf("the broker has ended: %v", err)
+	case <-time.After(settled):
+	}
 	close(answer)
 	if err := <-stopped; err != nil {
 		t.Error(err)
@@ -114,6 +119,9 @@ func TestRefreshIsWaitedFor(t *testing.T) {
 		t.Errorf("stored: %s", got)
 	}
 }
+
+// settled is well within the time that a stop takes for what goes on.
+const settled = 400 * time.Millisecond
 
 // inVault asks as an operator does.
 func inVault(t *testing.T, rig *brokertest.Rig, method, path string, body any) string {
