@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,14 +72,16 @@ func TestCutAtTheDisk(t *testing.T) {
 // the provider. What the provider gives for it is stored before the broker ends:
 // nobody has the old one's successor otherwise.
 func TestRefreshIsWaitedFor(t *testing.T) {
-	asked, answer := make(chan struct{}), make(chan struct{})
+	asked, answered := make(chan struct{}), make(chan struct{})
+	answer := sync.OnceFunc(func() { close(answered) })
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(asked)
-		<-answer
+		<-answered
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"access_token":"access","token_type":"Bearer","expires_in":300,"refresh_token":"the-second"}`)
 	}))
 	t.Cleanup(provider.Close)
+	t.Cleanup(answer)
 	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
 		yaml = regexp.MustCompile(`token_endpoint: \S+`).ReplaceAllString(yaml, "token_endpoint: "+provider.URL+"/oauth/token")
 		return strings.Replace(yaml, `credential: "vault:kv/broker/subjects/7#value"`, `credential: {refresh_token: "vault:kv/broker/refresh/7#value"}`, 1)
@@ -111,7 +114,7 @@ func TestRefreshIsWaitedFor(t *testing.T) {
 		t.Fatalf("the broker has ended: %v", err)
 	case <-time.After(settled):
 	}
-	close(answer)
+	answer()
 	if err := <-stopped; err != nil {
 		t.Error(err)
 	}
