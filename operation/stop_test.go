@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -173,5 +174,25 @@ func until(t *testing.T, holds func() bool) {
 		case <-t.Context().Done():
 			t.Fatal("it did not come to that")
 		}
+	}
+}
+
+// TestUnfinishedRequest: a body that never comes to its end, in a server that would
+// wait an hour for it, does not keep the broker from ending.
+func TestUnfinishedRequest(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{ReadTimeout: time.Hour})
+	host := strings.TrimPrefix(rig.URL, "http://")
+	c, err := net.Dial("tcp", host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "POST /v1/operations HTTP/1.1\r\nHost: "+host+"\r\nAuthorization: Bearer "+rig.Bearer+"\r\nBroker-Actor: user:7\r\n"+
+		"Content-Type: application/json\r\nContent-Length: 100\r\nExpect: 100-continue\r\n\r\n")
+	if _, err := c.Read(make([]byte, 1<<10)); err != nil { // the handler asks for the body
+		t.Fatal(err)
+	}
+	if err := rig.Stop(); err != nil {
+		t.Error(err)
 	}
 }
