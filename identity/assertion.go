@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"crypto"
 	"encoding/base64"
 	"errors"
 	"regexp"
@@ -33,16 +34,23 @@ var (
 
 // A verifier believes the assertions that one SignedActors describes.
 type verifier struct {
-	parser   *jwt.Parser
-	keys     KeySet
-	subjects map[string]bool // ids, and prefixes that end in ":"
-	now      func() time.Time
+	parser           *jwt.Parser
+	issuer, audience string
+	keys             KeySet
+	subjects         map[string]bool // ids, and prefixes that end in ":"
+	now              func() time.Time
+}
+
+// A proof is what an assertion was believed by.
+type proof struct {
+	issuer, audience string
+	key              crypto.PublicKey
 }
 
 // newVerifier takes a config without problems. Every option is needed: the
 // library's defaults accept a token without exp, iss or aud.
 func newVerifier(c SignedActors, now func() time.Time) *verifier {
-	v := &verifier{keys: c.Keys, subjects: map[string]bool{}, now: now}
+	v := &verifier{issuer: c.Issuer, audience: c.Audience, keys: c.Keys, subjects: map[string]bool{}, now: now}
 	for _, s := range c.Subjects {
 		v.subjects[s] = true
 	}
@@ -61,10 +69,11 @@ func newVerifier(c SignedActors, now func() time.Time) *verifier {
 
 // verify proves the assertion and returns the actor that it names (RFC 7519).
 func (v *verifier) verify(assertion secret.Text) (Actor, error) {
-	claims, problem := v.claims(assertion)
+	token, problem := v.token(assertion)
 	if problem != "" {
 		return Actor{}, refuse(fault.AssertionInvalid, problem)
 	}
+	claims := token.Claims.(jwt.MapClaims)
 	sub, _ := claims["sub"].(string)
 	jti, _ := claims["jti"].(string)
 	switch {
@@ -75,7 +84,21 @@ func (v *verifier) verify(assertion secret.Text) (Actor, error) {
 	case !v.believes(sub):
 		return Actor{}, refuse(fault.ActorNotAllowed, "this caller may not bring assertions for this actor")
 	}
-	return Actor{sub, jti}, nil
+	key, _ := v.key(token) // it has verified the token
+	return Actor{sub, jti, &proof{v.issuer, v.audience, key}}, nil
+}
+
+// still reports why an actor that an assertion named would not be believed now;
+// None if it would. When the assertion expires is not asked: it began the
+// operation in time.
+func (v *verifier) still(a Actor) fault.Reason {
+	switch {
+	case v == nil || !v.believes(a.id):
+		return fault.ActorNotAllowed
+	case a.proof.issuer != v.issuer || a.proof.audience != v.audience || !v.keys.has(a.proof.key):
+		return fault.AssertionInvalid
+	}
+	return fault.None
 }
 
 // believes reports whether id, an actor id, is among the subjects.
@@ -84,11 +107,11 @@ func (v *verifier) believes(id string) bool {
 	return v.subjects[id] || v.subjects[kind+":"]
 }
 
-// claims returns the claims of an assertion that is signed by one of our keys,
-// from the issuer, for us, and not older or longer valid than it may be. If it
-// is not, problem says so. A problem is a string and not an error here, so that
-// no error of a library can be one.
-func (v *verifier) claims(assertion secret.Text) (_ jwt.MapClaims, problem string) {
+// token returns an assertion that is signed by one of our keys, from the issuer,
+// for us, and not older or longer valid than it may be. If it is not, problem
+// says so. A problem is a string and not an error here, so that no error of a
+// library can be one.
+func (v *verifier) token(assertion secret.Text) (_ *jwt.Token, problem string) {
 	text := assertion.Reveal()
 	if len(text) > maxAssertion {
 		return nil, "longer than 8 KiB"
@@ -107,8 +130,7 @@ func (v *verifier) claims(assertion secret.Text) (_ jwt.MapClaims, problem strin
 	if err != nil { // then there may be a token all the same; it proves nothing
 		return nil, inOurWords(err)
 	}
-	claims := token.Claims.(jwt.MapClaims)
-	return claims, v.boundsProblem(claims)
+	return token, v.boundsProblem(token.Claims.(jwt.MapClaims))
 }
 
 // key returns the key for an assertion: the one with its kid, if its type fits

@@ -14,7 +14,10 @@ import (
 )
 
 // Directory holds the callers of one snapshot.
-type Directory struct{ bearers []bearer }
+type Directory struct {
+	bearers []bearer
+	listed  map[[32]byte]*entry // :: digest of a bearer → its caller
+}
 
 // A bearer is one credential of one caller.
 type bearer struct {
@@ -36,8 +39,8 @@ func NewDirectory(callers []CallerConfig, now func() time.Time) (*Directory, err
 	if now == nil {
 		now = time.Now
 	}
-	d := &Directory{}
-	ids, owners := map[string]bool{}, map[[32]byte]string{}
+	d := &Directory{listed: map[[32]byte]*entry{}}
+	ids := map[string]bool{}
 	var problems []error
 	for _, c := range callers {
 		found := c.problems()
@@ -47,10 +50,10 @@ func NewDirectory(callers []CallerConfig, now func() time.Time) (*Directory, err
 		ids[c.ID] = true
 		e := newEntry(c, now)
 		for _, digest := range c.BearerSHA256 {
-			if owner, taken := owners[digest]; taken {
-				found = append(found, fmt.Errorf("bearer_sha256 is also one of caller %q", owner))
+			if owner, taken := d.listed[digest]; taken {
+				found = append(found, fmt.Errorf("bearer_sha256 is also one of caller %q", owner.id))
 			}
-			owners[digest] = c.ID
+			d.listed[digest] = e
 			d.bearers = append(d.bearers, bearer{digest, e})
 		}
 		for _, p := range found {
@@ -84,8 +87,8 @@ var token68 = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 // same whatever is wrong: it must not tell a guess from a typing error.
 func (d *Directory) Caller(h http.Header) (Caller, error) {
 	if token, ok := readBearer(h); ok {
-		if e := d.find(token.Digest()); e != nil {
-			return Caller{e}, nil
+		if b := d.find(token.Digest()); b != nil {
+			return Caller{b.entry, b}, nil
 		}
 	}
 	return Caller{}, fault.New("identity.Caller", fault.CallerUnknown, "one Authorization header with the bearer of a known caller is needed")
@@ -105,7 +108,7 @@ func readBearer(h http.Header) (secret.Text, bool) {
 
 // find compares with every bearer of every caller and does not stop at a hit,
 // so that the time says nothing about who is known.
-func (d *Directory) find(digest [32]byte) *entry {
+func (d *Directory) find(digest [32]byte) *bearer {
 	found := -1
 	for i, b := range d.bearers {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(b.digest[:], digest[:]), i, found)
@@ -113,7 +116,33 @@ func (d *Directory) find(digest [32]byte) *entry {
 	if found < 0 {
 		return nil
 	}
-	return d.bearers[found].entry
+	return &d.bearers[found]
+}
+
+// Still reports why d would not let c, whom an earlier directory has
+// authenticated, use the API as r for a; None if it would. What proved caller
+// and actor is asked again: the bearer is listed for this caller, the caller has
+// the role, and it may name the actor in the way it did, by a key that is still
+// its issuer's. The zero Actor is not asked after.
+//
+// It looks a digest up, where [Directory.Caller] compares with all of them:
+// nobody can guess here, the bearer has been proven.
+func (d *Directory) Still(c Caller, r Role, a Actor) fault.Reason {
+	if c.IsZero() {
+		return fault.CallerUnknown
+	}
+	e, listed := d.listed[c.shown.digest]
+	switch {
+	case !listed || e.id != c.ID():
+		return fault.CallerUnknown
+	case !e.roles[r]:
+		return fault.RoleMissing
+	case a.IsZero(), a.proof == nil && e.asserted[a.id]:
+		return fault.None
+	case a.proof == nil:
+		return fault.ActorNotAllowed
+	}
+	return e.signed.still(a)
 }
 
 // Actor reads Broker-Actor-Assertion or Broker-Actor for c. The reason of the

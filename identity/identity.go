@@ -11,6 +11,8 @@
 //     entry allows: signed by an issuer bound to that caller, or asserted by
 //     name from the caller's own list. Absence denies.
 //   - Nothing in a request body, a query or any other header says who acts.
+//   - What a newer configuration no longer believes, [Directory.Still] says: a
+//     caller and an actor keep what they were proven by.
 //
 // This package does not remember an assertion: that its jti is used once is for
 // package ledger to see. It does not decide what an actor may do, and it fetches
@@ -34,7 +36,10 @@ const (
 
 // A Caller is an authenticated program or person. The zero Caller is nobody:
 // it has no role and speaks for no actor.
-type Caller struct{ entry *entry }
+type Caller struct {
+	entry *entry
+	shown *bearer // what it proved itself with
+}
 
 // ID returns the caller's name in the configuration.
 func (c Caller) ID() string {
@@ -51,7 +56,10 @@ func (c Caller) Has(r Role) bool { return c.entry != nil && c.entry.roles[r] }
 func (c Caller) IsZero() bool { return c.entry == nil }
 
 // An Actor is on whose behalf an operation runs. The zero Actor is nobody.
-type Actor struct{ id, jti string }
+type Actor struct {
+	id, jti string
+	proof   *proof // of an assertion; nil: the caller's word was taken
+}
 
 // String returns the actor's id, as in "user:7".
 func (a Actor) String() string { return a.id }

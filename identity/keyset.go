@@ -106,6 +106,14 @@ func (s KeySet) ambiguous(k verifyKey) bool {
 	return slices.ContainsFunc(k.algorithms, func(alg string) bool { return s.find(k.id, alg) != nil })
 }
 
+// has reports whether public is one of the keys, under whatever kid.
+func (s KeySet) has(public crypto.PublicKey) bool {
+	return slices.ContainsFunc(s.keys, func(k verifyKey) bool {
+		key, ok := k.public.(interface{ Equal(crypto.PublicKey) bool })
+		return ok && key.Equal(public)
+	})
+}
+
 // find returns the key with that kid for that algorithm, or nil. An empty kid
 // finds a key without kid.
 func (s KeySet) find(kid, alg string) crypto.PublicKey {

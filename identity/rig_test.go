@@ -43,6 +43,7 @@ type rig struct {
 	rsa     *rsa.PrivateKey   // kid k3
 	ed      ed25519.PrivateKey
 	foreign *ecdsa.PrivateKey // in no key set
+	keys    identity.KeySet
 }
 
 func newRig(t testing.TB) *rig {
@@ -54,15 +55,23 @@ func newRig(t testing.TB) *rig {
 	if _, r.ed, err = ed25519.GenerateKey(rand.Reader); err != nil {
 		t.Fatal(err)
 	}
-	keys := keySet(t, map[string]crypto.PublicKey{"k1": r.p256.Public(), "k2": r.p384.Public(), "k3": r.rsa.Public(), "k4": r.ed.Public()})
-	r.Directory, err = identity.NewDirectory([]identity.CallerConfig{
+	r.keys = keySet(t, map[string]crypto.PublicKey{"k1": r.p256.Public(), "k2": r.p384.Public(), "k3": r.rsa.Public(), "k4": r.ed.Public()})
+	if r.Directory, err = identity.NewDirectory(r.entries(), func() time.Time { return r.now }); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// entries are the callers as an operator wrote them.
+func (r *rig) entries() []identity.CallerConfig {
+	return []identity.CallerConfig{
 		{
 			ID:           "gateway",
 			Roles:        []identity.Role{identity.Operate},
 			BearerSHA256: [][32]byte{sha256.Sum256([]byte("gateway-bearer-before-rotation")), sha256.Sum256([]byte(gatewayBearer))},
 			Asserted:     []string{"service:nightly"},
 			Signed: &identity.SignedActors{
-				Issuer: "https://gateway.example.org", Audience: "broker", Keys: keys,
+				Issuer: "https://gateway.example.org", Audience: "broker", Keys: r.keys,
 				Subjects: []string{"user:", "service:weekly"},
 			},
 		},
@@ -71,11 +80,7 @@ func newRig(t testing.TB) *rig {
 			Roles:        []identity.Role{identity.Audit},
 			BearerSHA256: [][32]byte{sha256.Sum256([]byte(auditorBearer)), sha256.Sum256([]byte("no token68"))},
 		},
-	}, func() time.Time { return r.now })
-	if err != nil {
-		t.Fatal(err)
 	}
-	return r
 }
 
 // caller returns the caller with that bearer.
