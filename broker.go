@@ -127,6 +127,11 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats)
 	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp,
 		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, DropWait: c.DropWait})
+	standing, err := b.ledger.Suspensions(ctx, c.Now())
+	if err != nil {
+		return err
+	}
+	b.policy.Restore(standing, c.Now())
 	if b.api, err = httpapi.Listen(c.Snapshot.Listen.API); err != nil {
 		return err
 	}
@@ -286,7 +291,7 @@ func (b *Broker) handler() http.Handler {
 	if b.api.Addr().Network() != "unix" {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
-	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Ready: b.Ready,
+	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Ready: b.Ready,
 		Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})
 }
 

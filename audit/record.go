@@ -10,7 +10,8 @@
 //   - A line is ASCII without control characters, so that no name in it can
 //     forge a second line or move a terminal's cursor.
 //   - A record has no member for arguments, results, tokens or text of a
-//     server: digests and words of closed lists stand for them.
+//     server: digests and words of closed lists stand for them. The one free
+//     text is an admin's own, why something was suspended.
 //   - Names that may come from a refused request are cut at 256 bytes.
 //
 // This package does not store records (package store does, in the same commit
@@ -53,12 +54,15 @@ const (
 	Revocation Kind = "revocation" // whether the provider ended an exchanged token
 	Retention  Kind = "retention"  // results and operations that were kept long enough are gone
 	Stop       Kind = "stop"       // a broker that was asked to end closes the ledger
+
+	Suspension Kind = "suspension" // an admin has stopped an actor, a server or a profile
+	Lifting    Kind = "lifting"    // an admin has ended a suspension
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention, Stop:
+	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting:
 		return true
 	}
 	return false
@@ -104,6 +108,7 @@ type Record struct {
 	Supersedes string         `json:"supersedes,omitempty"` // the operation that this one is the second run of
 	Swept      *Swept         `json:"swept,omitempty"`
 	Stopped    *Stopped       `json:"stopped,omitempty"`
+	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -126,6 +131,13 @@ type Stopped struct {
 	Cut   int `json:"cut"`   // operations that the broker ended: their cause is broker_stopping
 	Left  int `json:"left"`  // operations that the next process closes
 	Holds int `json:"holds"` // holds that were not seen to be gone; they go with their epochs
+}
+
+// Suspended is what a [Suspension] or [Lifting] record says besides who and what.
+type Suspended struct {
+	ID    string    `json:"id"`
+	Until time.Time `json:"until,omitzero"` // zero: until it is lifted
+	Text  string    `json:"text"`           // the admin's own words, why
 }
 
 // timeForm has all nine digits of the second, so that lines sort as text.

@@ -60,6 +60,7 @@ type Options struct {
 	ReadTimeout time.Duration            // of the API, to try it out; 0: the real one
 	Heartbeat   time.Duration            // of its streams, the same
 	Leftover    time.Duration            // until what an earlier broker held is over; 0: the real one
+	Now         func() time.Time         // the broker's clock; nil: time.Now
 	Tamper      func(store.Moment, []audit.Record) error
 	Dir         string // for configuration and database; empty: a temporary one
 }
@@ -241,6 +242,7 @@ func (r *Rig) startBroker(ctx context.Context, o Options) error {
 		Snapshot:    snapshot,
 		Getenv:      func(name string) string { return environment[name] },
 		Log:         slog.New(slog.NewJSONHandler(o.Log, nil)),
+		Now:         o.Now,
 		Tamper:      o.Tamper,
 		ReadTimeout: o.ReadTimeout,
 		Heartbeat:   o.Heartbeat,

@@ -109,6 +109,42 @@ func (r *Rig) Cancel(t testing.TB, id string, as Call) Answer {
 	return answer
 }
 
+// An AdminAnswer is what the broker answered to [Rig.Admin].
+type AdminAnswer struct {
+	Status int
+	Body   []byte
+	Reason fault.Reason // of a problem
+	Detail string
+}
+
+// Admin makes a request as the caller "admin"; an empty body is none. into, if
+// not nil, gets what a good answer says.
+func (r *Rig) Admin(t testing.TB, method, path, body string, into any) AdminAnswer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, r.URL+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+r.AdminBearer())
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	status, answer, err := exchange(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var problem httpapi.Problem
+	if status >= 400 {
+		err = json.Unmarshal(answer, &problem)
+	} else if into != nil {
+		err = json.Unmarshal(answer, into)
+	}
+	if err != nil {
+		t.Fatalf("%s %s: %d %s", method, path, status, answer)
+	}
+	return AdminAnswer{status, answer, problem.Reason, problem.Detail}
+}
+
 func (r *Rig) request(ctx context.Context, method, path string, c Call, body []byte) (Answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, r.URL+path, bytes.NewReader(body))
 	if err != nil {

@@ -38,6 +38,10 @@ callers:
     servers: [records]
     zone: local
 
+  admin:
+    roles: [admin]
+    bearer_sha256: ["ADMIN"]
+
 profiles:
   company:
     token_endpoint: PROVIDER/oauth/token
@@ -80,13 +84,16 @@ const tools = `{whoami: {enabled: true, effect: read}, slow: {enabled: true}, fa
 // signed assertions alone; see [Rig.Assert].
 func (r *Rig) PortalBearer() string { return "portal-" + r.Bearer }
 
+// AdminBearer is the bearer of the caller "admin", which runs no operations.
+func (r *Rig) AdminBearer() string { return "admin-" + r.Bearer }
+
 func (r *Rig) writeConfig(o Options) error {
 	api := o.API
 	if api == "" {
 		api = "127.0.0.1:0"
 	}
 	text := strings.NewReplacer("API", api, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
-		"PORTAL", digest(r.PortalBearer()), "PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
+		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
 		"TOOLS", tools).Replace(configuration)
 	if o.Config != nil {
 		text = o.Config(text)

@@ -31,12 +31,15 @@ const (
 	TooManyOperations  Reason = "too_many_operations"
 	Draining           Reason = "draining"
 	OperationNotFound  Reason = "operation_not_found"
+	SuspensionNotFound Reason = "suspension_not_found"
+	TooManySuspensions Reason = "too_many_suspensions"
 	RequestKeyConflict Reason = "request_key_conflict"
 	NoRecord           Reason = "no_record" // the ledger does not reach back to when the key was first sent
 )
 
 // Policy. The order is the order of Decide.
 const (
+	Suspended          Reason = "suspended" // an admin has stopped the actor, the server or the profile
 	ServerUnknown      Reason = "server_unknown"
 	ServerNotAllowed   Reason = "server_not_allowed" // not in this caller's list
 	ServerDisabled     Reason = "server_disabled"
@@ -160,9 +163,9 @@ var kinds = map[Reason]Kind{
 	CallerUnknown: Unauthenticated, RoleMissing: Denied, ActorMissing: Unauthenticated, ActorInvalid: Unauthenticated,
 	ActorNotAllowed: Denied, AssertionInvalid: Unauthenticated, AssertionReplayed: Unauthenticated,
 	RateLimited: Busy, TooManyOperations: Busy, Draining: Unavailable,
-	OperationNotFound: NotFound, RequestKeyConflict: Conflict, NoRecord: Conflict,
+	OperationNotFound: NotFound, SuspensionNotFound: NotFound, TooManySuspensions: Busy, RequestKeyConflict: Conflict, NoRecord: Conflict,
 
-	ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,
+	Suspended: Denied, ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,
 	ToolUnknown: Denied, ToolDisabled: Denied, ZoneExceeded: Denied, NoGrant: Denied, GrantDisabled: Denied,
 	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, ApprovalRequired: Denied,
 	DiscoveryMissing: Denied, GrantRevoked: Denied,

@@ -31,20 +31,22 @@ import (
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
+	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
 )
 
 // Config is what the API works with; every field is needed but the last.
 type Config struct {
-	Runner  *operation.Runner
-	Policy  *policy.Holder
-	Ledger  func() (id string, since time.Time)
-	Ready   func() error // nil, or why the broker cannot run operations
-	Hosts   []string     // what a Host header may say; empty: a Unix socket, anything
-	Metrics *Metrics
-	Log     *slog.Logger
-	Now     func() time.Time
+	Runner      *operation.Runner
+	Policy      *policy.Holder
+	Ledger      func() (id string, since time.Time)
+	Suspensions *ledger.Ledger // where they are made durable
+	Ready       func() error   // nil, or why the broker cannot run operations
+	Hosts       []string       // what a Host header may say; empty: a Unix socket, anything
+	Metrics     *Metrics
+	Log         *slog.Logger
+	Now         func() time.Time
 
 	Heartbeat time.Duration // how long a stream is silent at most; 0: 15 s
 }
@@ -71,8 +73,19 @@ func New(c Config) http.Handler {
 	return a.guard(e)
 }
 
-// openAccess marks an address that needs no caller.
-const openAccess identity.Role = ""
+// openAccess marks an address that needs no caller, adminOrAudit one that either
+// role may use.
+const (
+	openAccess   identity.Role = ""
+	adminOrAudit identity.Role = "admin or audit"
+)
+
+func may(c identity.Caller, r identity.Role) bool {
+	if r == adminOrAudit {
+		return c.Has(identity.Admin) || c.Has(identity.Audit)
+	}
+	return c.Has(r)
+}
 
 type route struct {
 	method, path string
@@ -87,6 +100,9 @@ func (a *API) routes() []route {
 		{"GET", "/v1/operations", 0, identity.Operate, a.list},
 		{"GET", "/v1/operations/:id", 0, identity.Operate, a.get},
 		{"POST", "/v1/operations/:id/cancel", 0, identity.Operate, a.cancel},
+		{"POST", "/v1/suspensions", maxSuspensionBody, identity.Admin, a.suspend},
+		{"GET", "/v1/suspensions", 0, adminOrAudit, a.suspensions},
+		{"DELETE", "/v1/suspensions/:id", 0, identity.Admin, a.lift},
 		{"GET", "/healthz", 0, openAccess, a.healthz},
 		{"HEAD", "/healthz", 0, openAccess, a.healthz},
 		{"GET", "/readyz", 0, openAccess, a.readyz},
@@ -128,7 +144,7 @@ func (a *API) admit(rt route, w http.ResponseWriter, r *request) (answer, error)
 		if err != nil {
 			return answer{}, err
 		}
-		if !caller.Has(rt.role) {
+		if !may(caller, rt.role) {
 			return answer{}, fault.New("httpapi.admit", fault.RoleMissing, "this address needs the role "+string(rt.role))
 		}
 		if !a.limiter(caller.ID()).Allow() {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -59,7 +60,7 @@ func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, erro
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
 	if tooLarge(err) {
-		return nil, fault.New(op, fault.RequestTooLarge, "a request is at most 256 KiB")
+		return nil, fault.New(op, fault.RequestTooLarge, fmt.Sprintf("a request to this address is at most %d KiB", limit>>10))
 	}
 	if err != nil {
 		return nil, fault.New(op, fault.MalformedRequest, "the body did not arrive whole")

@@ -94,7 +94,7 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 }
 
 // show says how to look where that is the next thing to do, and withholds the
-// result where the grant no longer stands.
+// result where the grant no longer stands, or a suspension does.
 func (r *Runner) show(q policy.Question, a Answer) Answer {
 	a.Look = r.lookWith(a.Operation, r.now())
 	if a.Closed {
@@ -103,8 +103,8 @@ func (r *Runner) show(q policy.Question, a Answer) Answer {
 	if a.Result == nil {
 		return a
 	}
-	if _, err := r.policy.Current().Decide(q, r.now()); err != nil {
-		a.Result, a.Withheld = nil, fault.GrantRevoked
+	if reason := r.policy.Current().Withholds(q, r.now()); reason != fault.None {
+		a.Result, a.Withheld = nil, reason
 	}
 	return a
 }

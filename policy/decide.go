@@ -124,23 +124,56 @@ func (t *trial) refusal(op string, reason fault.Reason) *fault.Error {
 		t.caller, t.actor, t.server, t.tool))
 }
 
-// Stands decides d's question again on s, which may be a newer snapshot. The
-// error is a *fault.Error with reason grant_revoked: what is refused now, or
-// allowed with another credential, audience, scope or address, is not what the
-// operation began with.
+// Stands decides d's question again on s, which may be a newer snapshot, and asks
+// its directory whether the caller may still speak for the actor. The error is
+// a *fault.Error with reason suspended, or grant_revoked for the rest: what is
+// refused now, or allowed with another credential, audience, scope or address,
+// is not what the operation began with.
 func (s *Snapshot) Stands(d Decision, at time.Time) error {
 	const op = "policy.Stands"
 	if d.IsZero() {
 		return fault.New(op, fault.GrantRevoked, "there is no decision")
 	}
+	// The profile that it began with, too: the server may be at another one by now.
+	if _, stopped := s.suspended.over(d.Actor().String(), d.Server().ID, d.Server().Auth.Profile, at); stopped {
+		return fault.New(op, fault.Suspended, "")
+	}
+	if reason := s.Directory.Still(d.Caller(), d.role(), d.Actor()); reason != fault.None {
+		return fault.New(op, fault.GrantRevoked, "now "+string(reason))
+	}
 	now, err := s.again(d, at)
-	if err != nil {
-		return fault.New(op, fault.GrantRevoked, "now "+string(fault.ReasonOf(err)))
+	switch reason := fault.ReasonOf(err); {
+	case err == nil:
+	case reason == fault.Suspended:
+		return fault.New(op, reason, "")
+	default:
+		return fault.New(op, fault.GrantRevoked, "now "+string(reason))
 	}
 	if what := now.differs(d); what != "" {
 		return fault.New(op, fault.GrantRevoked, "another "+what)
 	}
 	return nil
+}
+
+// Withholds says why the result of q's operation may not be handed out now:
+// suspended or grant_revoked; None where it may.
+func (s *Snapshot) Withholds(q Question, at time.Time) fault.Reason {
+	_, err := s.Decide(q, at)
+	switch {
+	case err != nil && fault.ReasonOf(err) == fault.Suspended:
+		return fault.Suspended
+	case err != nil || s.Directory.Still(q.Caller, identity.Operate, q.Actor) != fault.None:
+		return fault.GrantRevoked
+	}
+	return fault.None
+}
+
+// role is what the caller has to be.
+func (d Decision) role() identity.Role {
+	if d.d.discovery {
+		return identity.Admin
+	}
+	return identity.Operate
 }
 
 func (s *Snapshot) again(d Decision, at time.Time) (Decision, error) {

@@ -1,8 +1,16 @@
 package policy_test
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
@@ -195,6 +203,7 @@ func TestStands(t *testing.T) {
 		t.Fatal(err)
 	}
 	const stands = ""
+	other := sha256Hex("another bearer")
 	for name, r := range map[string]struct {
 		oldnew                       []string
 		execution, discovery, static string // details
@@ -216,7 +225,26 @@ func TestStands(t *testing.T) {
 		"tool disabled":     {[]string{"search: {enabled: true, effect: read}", "search: {enabled: false}"}, "now tool_disabled", stands, stands},
 		"server disabled":   {[]string{"records.example.org/mcp\n    enabled: true", "records.example.org/mcp\n    enabled: false"}, "now server_disabled", "now server_disabled", stands},
 		"taken from caller": {[]string{"servers: [records, inert,", "servers: [inert,"}, "now server_not_allowed", "now server_not_allowed", stands},
-		"caller removed":    {[]string{"  gateway:\n", "  gateway2:\n"}, "now server_not_allowed", "now server_not_allowed", "now server_not_allowed"},
+		"caller removed":    {[]string{"  gateway:\n", "  gateway2:\n"}, "now caller_unknown", "now caller_unknown", "now caller_unknown"},
+		"bearer replaced":   {[]string{`["GATEWAY"]`, `["` + other + `"]`}, "now caller_unknown", "now caller_unknown", "now caller_unknown"},
+		"bearer rotated":    {[]string{`["GATEWAY"]`, `["` + other + `", "GATEWAY"]`}, stands, stands, stands},
+		"bearer moved":      {[]string{`["GATEWAY"]`, `["` + other + `"]`, `["LONELY"]`, `["GATEWAY"]`}, "now caller_unknown", "now caller_unknown", "now caller_unknown"},
+		"no role operate":   {[]string{"[operate, admin]", "[approve, audit, admin]"}, "now role_missing", stands, "now role_missing"},
+		"no role admin":     {[]string{"[operate, admin]", "[operate, approve, audit]"}, stands, "now role_missing", stands},
+		"more roles":        {[]string{"[operate, admin]", "[operate, approve, audit, admin]"}, stands, stands, stands},
+		"actor removed":     {[]string{`["user:7", "user:8", "user:9", "service:nightly"]`, `["user:8", "user:9", "service:nightly"]`}, "now actor_not_allowed", stands, "now actor_not_allowed"},
+		"no actors":         {[]string{`    actors: {asserted: ["user:7", "user:8", "user:9", "service:nightly"]}` + "\n", ""}, "now actor_not_allowed", stands, "now actor_not_allowed"},
+		"another actor":     {[]string{`["user:7", "user:8", "user:9", "service:nightly"]`, `["user:7"]`}, stands, stands, stands},
+		"another caller":    {[]string{"  lonely:\n", "  lonelier:\n"}, stands, stands, stands},
+		"lower zone":        {[]string{"    zone: externalEu\n", "    zone: externalGlobal\n"}, "now zone_exceeded", stands, stands},
+		"higher zone":       {[]string{"    zone: externalEu\n", "    zone: local\n"}, stands, stands, stands},
+		"server inert":      {[]string{"    data_class: internalConfiguration\n", ""}, "now server_inert", "now server_inert", stands},
+		"tool removed":      {[]string{"      search: {enabled: true, effect: read}\n", ""}, "now tool_unknown", stands, stands},
+		"another tool":      {[]string{"      purge: {enabled: false}\n", ""}, stands, stands, stands},
+		"approval asked":    {[]string{"internalConfiguration\n    requires_approval: false\n", "internalConfiguration\n"}, "now approval_required", stands, stands},
+		"profile narrowed": {[]string{"allowed_scopes: [records.read, records.write]", "allowed_scopes: [records.write]", "scopes: [records.read], disc", "scopes: [records.write], disc", "scopes: [records.read]}\n    tools: {search: {enabled: true}}\n  secrets", "scopes: [records.write]}\n    tools: {search: {enabled: true}}\n  secrets",
+			"scopes: [records.read, records.write]}\n    tools", "scopes: [records.write]}\n    tools", "        allowed_scopes: [records.read]\n        expires", "        allowed_scopes: [records.write]\n        expires",
+			"subjects/8#token\"\n        allowed_audiences: [mcp-api]\n        allowed_scopes: [records.read]", "subjects/8#token\"\n        allowed_audiences: [mcp-api]\n        allowed_scopes: [records.write]"}, "another scope", stands, stands},
 		"discovery changed": {[]string{"discovery/records#token", "discovery/other#token"}, stands, "another credential", stands},
 		"discovery removed": {[]string{`, discovery_credential: "vault:kv/broker/discovery/records#token"`, ""}, stands, "now discovery_credential_missing", stands},
 		"static changed":    {[]string{"servers/static#key", "servers/static#new"}, stands, stands, "another credential"},
@@ -260,6 +288,63 @@ func TestSecondStepMoved(t *testing.T) {
 	for host, want := range map[string]fault.Reason{"as.example.org": fault.None, "as2.example.org": fault.GrantRevoked} {
 		if err := load(t, two(host)).Stands(d, now); reason(err) != want {
 			t.Errorf("%s: %v, want %q", host, err, want)
+		}
+	}
+}
+
+// TestStandsForSigned: what an assertion was believed by is asked again, too.
+func TestStandsForSigned(t *testing.T) {
+	public, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	jwks := func(x []byte) string {
+		return `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k1","x":"` + base64.RawURLEncoding.EncodeToString(x) + `"}]}`
+	}
+	const entry = `signed: {issuer: https://gateway.example.org, jwks: gateway.jwks, audience: broker, subjects: ["user:"]}`
+	snapshot := func(signed, jwks string) *policy.Snapshot {
+		t.Helper()
+		text := config(t, `asserted: ["user:7", "user:8", "user:9", "service:nightly"]`, signed)
+		s, err := policy.Load(write(t, map[string]string{"profiles.yaml": text, "gateway.jwks": jwks}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{"iss": "https://gateway.example.org", "aud": "broker", "sub": "user:7", "jti": "j",
+		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix()})
+	token.Header["kid"] = "k1"
+	assertion, err := token.SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := snapshot(entry, jwks(public))
+	q := question(t, old, "gateway", "", "records", "search")
+	if q.Actor, err = old.Directory.Actor(q.Caller, http.Header{"Broker-Actor-Assertion": {assertion}}); err != nil {
+		t.Fatal(err)
+	}
+	d, err := old.Decide(q, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []struct {
+		signed, jwks, want string
+	}{
+		{entry, jwks(public), ""},
+		{strings.Replace(entry, `"user:"`, `"user:7", "service:"`, 1), jwks(public), ""},
+		{strings.Replace(entry, `"user:"`, `"user:8"`, 1), jwks(public), "now actor_not_allowed"},
+		{`asserted: ["user:7"]`, jwks(public), "now actor_not_allowed"},
+		{strings.Replace(entry, "gateway.example", "other.example", 1), jwks(public), "now assertion_invalid"},
+		{strings.Replace(entry, "audience: broker", "audience: other", 1), jwks(public), "now assertion_invalid"},
+		{entry, jwks(another), "now assertion_invalid"},
+	} {
+		err := snapshot(r.signed, r.jwks).Stands(d, now)
+		if e := (*fault.Error)(nil); (err == nil) != (r.want == "") || errors.As(err, &e) && (e.Reason != fault.GrantRevoked || e.Detail != r.want) {
+			t.Errorf("%s with %s: %v, want %q", r.signed, r.jwks, err, r.want)
 		}
 	}
 }

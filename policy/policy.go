@@ -2,7 +2,8 @@
 // operator wrote them, and the decision about one operation.
 //
 // [Load] reads the file once, strictly, into a [Snapshot] that never changes. A
-// new file is a new Snapshot; a [Holder] holds the newest. [Snapshot.Decide]
+// new file is a new Snapshot; a [Holder] holds the newest, together with the
+// suspensions (suspension.go) that win over whatever the file says. [Snapshot.Decide]
 // and [Snapshot.Explain] run the same list of steps (steps.go): one says yes or
 // no, the other shows why.
 //
@@ -11,6 +12,8 @@
 //   - Absence denies: no entry, no list, no field that says so means no.
 //   - A decision depends on the snapshot, the question and the time alone, never
 //     on the order of the file, and costs the same for one grant as for 100,000.
+//   - What is suspended is refused, whatever else holds, and is suspended still
+//     after a new file.
 //   - What is asked for is contained in the bounds or refused; nothing is
 //     trimmed to fit.
 //   - Nothing in the file is ignored: a key that is not known, or whose feature
@@ -27,6 +30,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +53,8 @@ type Snapshot struct {
 	profiles map[string]*Profile
 	servers  map[string]*Server
 	grants   map[string]map[string]*Grant // by profile, then by actor
+
+	suspended *suspensions // nil where no Holder holds the snapshot
 }
 
 // Listen is where the broker answers.
@@ -133,14 +139,33 @@ func byKey[V any](m map[string]V) []V {
 	return values
 }
 
-// A Holder holds the newest snapshot. It is safe for concurrent use.
-type Holder struct{ p atomic.Pointer[Snapshot] }
+// A Holder holds the newest snapshot: the newest file and the suspensions that
+// are in force, which no file undoes. It is safe for concurrent use.
+type Holder struct {
+	mu sync.Mutex // held for every change, also while it is written; never for a reading
+	p  atomic.Pointer[Snapshot]
+}
 
-// NewHolder returns a Holder of s.
-func NewHolder(s *Snapshot) *Holder { h := &Holder{}; h.p.Store(s); return h }
+// NewHolder returns a Holder of s without suspensions; see [Holder.Restore].
+func NewHolder(s *Snapshot) *Holder {
+	h := &Holder{}
+	h.p.Store(s.with(newSuspensions(nil, time.Time{})))
+	return h
+}
 
 // Current returns the newest snapshot.
 func (h *Holder) Current() *Snapshot { return h.p.Load() }
 
-// Swap makes s the newest snapshot.
-func (h *Holder) Swap(s *Snapshot) { h.p.Store(s) }
+// Swap makes the file of s the newest. Suspensions stay.
+func (h *Holder) Swap(s *Snapshot) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.p.Store(s.with(h.Current().suspended))
+}
+
+// with is s with these suspensions.
+func (s *Snapshot) with(set *suspensions) *Snapshot {
+	fresh := *s
+	fresh.suspended = set
+	return &fresh
+}

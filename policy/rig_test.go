@@ -25,7 +25,7 @@ store: {path: broker.db}
 operation: {timeout: 20s}
 callers:
   gateway:
-    roles: [operate]
+    roles: [operate, admin]
     bearer_sha256: ["GATEWAY"]
     actors: {asserted: ["user:7", "user:8", "user:9", "service:nightly"]}
     servers: [records, inert, off, asking, secrets, odd, static]

@@ -13,7 +13,7 @@ type Check struct {
 	Name  string // "server known", "grant", …
 	Value string // what was looked at
 	OK    bool
-	Where string // file:line that decided; empty where nothing is written
+	Where string // file:line or suspension that decided; empty where nothing is written
 }
 
 // A step is one condition of a decision and the refusal when it does not hold.
@@ -25,8 +25,10 @@ type step struct {
 }
 
 // execution is what a tool call has to pass. The order is the order of the
-// reasons in package fault: the refusal that gives least away comes first.
+// reasons in package fault: a suspension wins, then the refusal that gives least
+// away comes first.
 var execution = []step{
+	{"not suspended", fault.Suspended, notSuspended},
 	{"server known", fault.ServerUnknown, serverKnown},
 	{"server in the caller's list", fault.ServerNotAllowed, serverListed},
 	{"server enabled", fault.ServerDisabled, serverEnabled},
@@ -45,6 +47,7 @@ var execution = []step{
 // discovery is what an import or a probe has to pass. Neither returns data of
 // an actor, so tool, zone and grant are not asked.
 var discovery = []step{
+	{"not suspended", fault.Suspended, notSuspended},
 	{"server known", fault.ServerUnknown, serverKnown},
 	{"server in the caller's list", fault.ServerNotAllowed, serverListed},
 	{"server enabled", fault.ServerDisabled, serverEnabled},

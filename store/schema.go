@@ -88,6 +88,20 @@ var migrations = []string{
 	ALTER TABLE operations ADD COLUMN doubted      BIGINT NOT NULL DEFAULT 0;`,
 	// What nobody has seen go from Vault, for the next process; there is seldom any.
 	`CREATE INDEX operations_pending ON operations (created) WHERE hold = 'pending';`,
+	// A suspension keeps its row when it is lifted or over.
+	`CREATE TABLE suspensions (
+		id            TEXT   PRIMARY KEY,
+		sort          TEXT   NOT NULL,
+		name          TEXT   NOT NULL,
+		reason        TEXT   NOT NULL,
+		suspended_by  TEXT   NOT NULL,
+		since         BIGINT NOT NULL,
+		until         BIGINT NOT NULL,
+		lifted        BIGINT NOT NULL,
+		lifted_by     TEXT   NOT NULL,
+		lifted_reason TEXT   NOT NULL
+	);
+	CREATE INDEX suspensions_standing ON suspensions (since) WHERE lifted = 0;`,
 }
 
 // migrate brings the schema up to date, and refuses a file that a newer broker

@@ -31,10 +31,15 @@ type client struct {
 type clientFlags struct{ address, bearerFile, actor, assertionFile string }
 
 func (f *clientFlags) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.address, "api", "", `the broker, "http://127.0.0.1:8471" or "unix:/run/broker/api.sock" (default: $BROKER_API, else the first)`)
-	cmd.Flags().StringVar(&f.bearerFile, "bearer-file", "", "file with this caller's bearer (default: $BROKER_BEARER_FILE)")
+	f.bindCaller(cmd)
 	cmd.Flags().StringVar(&f.actor, "actor", "", "on whose behalf, where this caller may assert it")
 	cmd.Flags().StringVar(&f.assertionFile, "assertion-file", "", "file with a signed assertion of the actor")
+}
+
+// bindCaller has the flags of a command that acts for nobody.
+func (f *clientFlags) bindCaller(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.address, "api", "", `the broker, "http://127.0.0.1:8471" or "unix:/run/broker/api.sock" (default: $BROKER_API, else the first)`)
+	cmd.Flags().StringVar(&f.bearerFile, "bearer-file", "", "file with this caller's bearer (default: $BROKER_BEARER_FILE)")
 }
 
 func (f *clientFlags) client(w world) (*client, error) {

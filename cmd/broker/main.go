@@ -6,6 +6,8 @@
 //	broker call              run one tool call, as a gateway would
 //	broker operations get    what became of a call, by id or by your own key
 //	broker grants explain    why an actor may, or may not
+//	broker suspend           stop an actor, a server or a profile at once
+//	broker suspensions       what is stopped, and how to lift it
 //	broker version
 //
 // Secrets come from files, or from the environment variables that the help of a command
@@ -73,7 +75,8 @@ func run(ctx context.Context, args []string, w world) int {
 func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
-	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), grantsCommand(w), versionCommand(w))
+	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), grantsCommand(w),
+		suspendCommand(w), suspensionsCommand(w), versionCommand(w))
 	return root
 }
 

@@ -24,7 +24,7 @@ func stopped() {
 
 // TestScripts runs the real program. A script that asks for a broker with
 // `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
-// file bearer and its configuration in $CONFIG; `rig unix` has it on a socket.
+// file bearer, an admin's in admin-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -49,6 +49,7 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("BROKER_BEARER_FILE", ts.MkAbs("bearer"))
 	ts.Setenv("CONFIG", rig.ConfigPath)
 	ts.Check(os.WriteFile(ts.MkAbs("bearer"), []byte(rig.Bearer+"\n"), 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("admin-bearer"), []byte(rig.AdminBearer()+"\n"), 0o600))
 }
 
 // sample is the sample configuration of the repository.
