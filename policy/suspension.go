@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"onbehalf.internal/broker/fault"
 )
@@ -67,7 +68,7 @@ func ReasonProblem(s string) string {
 	if what := atMost(maxReason)(s); what != "" {
 		return what
 	}
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return "must be one line of text that can be seen"
 	}
 	return ""

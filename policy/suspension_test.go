@@ -373,7 +373,7 @@ func TestTargets(t *testing.T) {
 	for text, good := range map[string]bool{
 		"SEC-118: phished": true, "§ geändert – 変更": true, strings.Repeat("a", 512): true,
 		"": false, " ": false, " a": false, "a\n": false, "a\nb": false, "a\x1b[2Jb": false, "a\u202eb": false, "a\u200bb": false,
-		"a\u00a0b": false, strings.Repeat("a", 513): false,
+		"a\u00a0b": false, "a\xffb": false, strings.Repeat("a", 513): false,
 	} {
 		if what := policy.ReasonProblem(text); (what == "") != good {
 			t.Errorf("%q: %q", text, what)

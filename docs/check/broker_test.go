@@ -102,6 +102,7 @@ func TestContract(t *testing.T) {
 	b.ended(t)
 	b.open(t)
 	b.refused(t)
+	b.suspended(t)
 	b.limited(t)
 	b.panics(t)
 	b.unavailable(t)
@@ -211,6 +212,9 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"GET", "/v1/operations", "", nobody, 429})
 	flood(ask{"GET", "/v1/operations/x", "", nobody, 429})
 	flood(ask{"POST", "/v1/operations/x/cancel", "", nobody, 429})
+	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
+	flood(ask{"GET", "/v1/suspensions", "", b.admin, 429})
+	flood(ask{"DELETE", "/v1/suspensions/x", "", b.admin, 429})
 }
 
 // panics asks an API that has a defect: it has no clock.
@@ -233,6 +237,9 @@ func (b *bench) unavailable(t *testing.T) {
 	}
 	c := b.config()
 	c.Ready = func() error { return fault.New("check", fault.VaultNotReady, "") }
+	c.Suspensions = ledger.New(db, ledger.Config{})
+	s := policy.Suspension{ID: "standing", Target: policy.Target{Sort: "actor", Name: "user:9"}}
+	b.policy.Restore([]policy.Suspension{s}, time.Now())
 	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Now: time.Now, Log: c.Log})
 	h := httpapi.New(c)
 	if err := db.Close(); err != nil {
@@ -243,6 +250,8 @@ func (b *bench) unavailable(t *testing.T) {
 		{"GET", "/v1/operations", "", nil, 503},
 		{"GET", "/v1/operations/x", "", nil, 503},
 		{"POST", "/v1/operations/x/cancel", "", nil, 503},
+		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
+		{"DELETE", "/v1/suspensions/standing?reason=r", "", b.admin, 503},
 		{"GET", "/readyz", "", nil, 503},
 		{"HEAD", "/readyz", "", nil, 503},
 	} {
