@@ -71,6 +71,7 @@ func TestSuspensionRefused(t *testing.T) {
 		{"DELETE", unknown + "?reason=a&reason=b", "", 400, "malformed_request"},
 		{"DELETE", unknown + "?reason=a&by=b", "", 400, "malformed_request"},
 		{"DELETE", unknown + "?reason=%zz", "", 400, "malformed_request"},
+		{"DELETE", unknown + "?reason=a&%zz=b", "", 400, "malformed_request"},
 		{"DELETE", unknown + "?reason=a%ffb", "", 400, "malformed_request"},
 		{"DELETE", unknown + "?reason=a%0ab", "", 400, "malformed_request"},
 		{"DELETE", unknown + "?reason=r", `{"reason":"r"}`, 400, "malformed_request"},

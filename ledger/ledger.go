@@ -26,7 +26,8 @@
 // The states, and what a caller may do next, are words of package fault. The
 // ledger fills a record's kind, operation, attempt and outcome; what else it
 // says is the caller's. This package decides nothing about policy, does not
-// bound results and does not send.
+// bound results and does not send. It also keeps the rows of suspensions
+// (suspensions.go), which package policy puts into force.
 package ledger
 
 import (

@@ -20,7 +20,8 @@
 //     to 5. Finish and Close have small budgets of their own.
 //   - Once begun, an operation ends in the ledger, also after a panic and when
 //     it is cut because the broker stops.
-//   - A result is handed out only while the actor's grant stands.
+//   - A result is handed out only while the actor's grant stands, the caller may
+//     speak for the actor, and nothing of it is suspended.
 //   - Row and audit say how a hold ended, also one that was pending at the answer.
 //
 // TestEveryStepBroken breaks the path at every step, before and after it took

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,6 +174,10 @@ func TestSuspensionEnds(t *testing.T) {
 	if _, _, err := h.Lift("a", end, func(policy.Suspension) error { return nil }); reason(err) != fault.SuspensionNotFound {
 		t.Errorf("lifting what is over: %v", err)
 	}
+	suspend(t, h, "b", user7, end.Add(time.Hour))
+	if _, others, err := h.Lift("b", end, func(policy.Suspension) error { return nil }); others != 0 || err != nil {
+		t.Errorf("lifting beside what is over: %d others, %v", others, err)
+	}
 }
 
 // TestSuspendTwice: the same again is the one that stands; anything else stands
@@ -283,9 +288,10 @@ func TestChangesAtOnce(t *testing.T) {
 	files := []*policy.Snapshot{load(t, config(t)), load(t, config(t, "timeout: 20s", "timeout: 10s"))}
 	h := policy.NewHolder(files[0])
 	const n = 200
-	var all sync.WaitGroup
-	all.Go(func() {
-		for i := range 2*n + 1 { // the last is files[0]
+	var all, swaps sync.WaitGroup
+	var over atomic.Bool
+	swaps.Go(func() {
+		for i := 0; i == 0 || !over.Load() || i%2 == 1; i++ { // the last is files[1]
 			h.Swap(files[i%2])
 			if h.Current().Hash != files[i%2].Hash {
 				t.Error("a suspension brought an old file back")
@@ -308,7 +314,9 @@ func TestChangesAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if got := len(ids(h.Current(), now)); got != n || h.Current().Hash != files[0].Hash {
+	over.Store(true)
+	swaps.Wait()
+	if got := len(ids(h.Current(), now)); got != n || h.Current().Hash != files[1].Hash {
 		t.Errorf("%d in force, want %d; file %s", got, n, h.Current().Hash)
 	}
 }
