@@ -164,7 +164,7 @@ func TestSuspensionsStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	all("after a restart")
-	ahead.Store(int64(until.Sub(time.Now()))) // its time has come
+	ahead.Store(int64(time.Until(until))) // its time has come
 	denied("when its time has come", brokertest.Call{Server: "records"}, fault.None)
 	denied("when its time has come", brokertest.Call{Server: "fresh"}, fault.Suspended)
 	var list struct{ Suspensions []httpapi.Suspension }

@@ -44,12 +44,14 @@ func ids(s *policy.Snapshot, at time.Time) (list []string) {
 // the file says of it, and nothing else changes its verdict.
 func TestSuspensionWins(t *testing.T) {
 	s := load(t, config(t))
-	without := verdicts(s)
+	gateway := question(t, s, "gateway", "", "records", "").Caller
 	profileOf := map[string]string{"records": "company", "asking": "company", "odd": "company"}
 	rng := rand.New(rand.NewPCG(5, 6))
+	pick := func(from []string) string { return from[rng.IntN(len(from))] }
 	targets := []policy.Target{user7, records, company, {Sort: "actor", Name: "user:8"}, {Sort: "actor", Name: "user:nobody"}, {Sort: "server", Name: "nowhere"},
 		{Sort: "server", Name: "static"}, {Sort: "server", Name: "company"}, {Sort: "profile", Name: "records"}}
-	for range 50 {
+	seen := map[bool]int{}
+	for range 2000 {
 		h := policy.NewHolder(s)
 		rng.Shuffle(len(targets), func(i, j int) { targets[i], targets[j] = targets[j], targets[i] })
 		chosen := targets[:rng.IntN(4)]
@@ -57,21 +59,23 @@ func TestSuspensionWins(t *testing.T) {
 			suspend(t, h, fmt.Sprint(i), target, time.Time{})
 		}
 		stopped := func(sort, name string) bool { return slices.Contains(chosen, policy.Target{Sort: sort, Name: name}) }
-		for tuple, got := range verdicts(h.Current()) {
-			var caller, actor, server, tool string
-			fmt.Sscanf(tuple, "%q %q %q %q", &caller, &actor, &server, &tool)
-			want := without[tuple]
-			if stopped("actor", actor) || stopped("server", server) || stopped("profile", profileOf[server]) {
-				want = "suspended"
-			}
-			if got != want {
-				t.Fatalf("with %v suspended, %s: %q, want %q", chosen, tuple, got, want)
-			}
+		caller, actor, server, tool, at := pick(anyCaller), pick(anyActor), pick(anyServer), pick(anyTool), anyTime[rng.IntN(len(anyTime))]
+		_, want := s.Explain(caller, actor, server, tool, at)
+		wins := stopped("actor", actor) || stopped("server", server) || stopped("profile", profileOf[server])
+		if wins {
+			want = "suspended"
 		}
-		_, err := h.Current().DecideDiscovery(question(t, s, "gateway", "", "records", "").Caller, "records", now)
-		if (reason(err) == fault.Suspended) != (stopped("server", "records") || stopped("profile", "company")) {
-			t.Fatalf("with %v suspended, discovery: %v", chosen, err)
+		if _, got := h.Current().Explain(caller, actor, server, tool, at); got != want {
+			t.Fatalf("with %v suspended, %q %q %q %q: %q, want %q", chosen, caller, actor, server, tool, got, want)
 		}
+		_, err := h.Current().DecideDiscovery(gateway, server, at)
+		if (reason(err) == fault.Suspended) != (stopped("server", server) || stopped("profile", profileOf[server])) {
+			t.Fatalf("with %v suspended, discovery at %q: %v", chosen, server, err)
+		}
+		seen[wins]++
+	}
+	if seen[true] < 100 || seen[false] < 100 {
+		t.Errorf("%d were suspended, %d were not: that shows little", seen[true], seen[false])
 	}
 }
 
