@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
@@ -72,7 +73,7 @@ func (v *Watch) Next(ctx context.Context) (mcpclient.Progress, bool) {
 		p, count, changed := v.w.said.after(v.count)
 		v.count = count
 		if changed == nil {
-			if _, err := v.r.policy.Current().Decide(v.asks, v.r.now()); err != nil {
+			if v.r.policy.Current().Withholds(v.asks, v.r.now()) != fault.None {
 				p.Message = ""
 			}
 			return p, true
