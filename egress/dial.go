@@ -41,6 +41,7 @@ func (h Host) dial(ctx context.Context) (plain *tap, conn net.Conn, err error) {
 	}
 	if h.Certificate != nil {
 		conf.Certificates = []tls.Certificate{*h.Certificate}
+		conf.ClientSessionCache = nil // a ticket would stand for the certificate, on connections that must not show it too
 	}
 	secure := tls.Client(plain, conf)
 	if err := secure.HandshakeContext(bounded); err != nil {

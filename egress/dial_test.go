@@ -3,11 +3,16 @@ package egress_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -232,6 +237,63 @@ func TestCertificate(t *testing.T) {
 			t.Errorf("%v, %d certificates, want %d", err, seen.Load(), want)
 		}
 	}
+}
+
+// TestShow: what a Line shows can change between its requests. A connection that
+// showed another certificate, or none, is not used, and none that shows one is
+// resumed or resumes.
+func TestShow(t *testing.T) {
+	conns := new(int)
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := "none"
+		if c := r.TLS.PeerCertificates; len(c) > 0 {
+			name = c[0].Subject.CommonName
+		}
+		fmt.Fprintf(w, "%s resumed=%v dial=%d", name, r.TLS.DidResume, *conns)
+	}))
+	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	h := hostAt(t, s.URL)
+	h.CA = x509.NewCertPool()
+	h.CA.AddCert(s.Certificate())
+	h.Sessions = tls.NewLRUClientSessionCache(4)
+	conns = countDials(&h)
+	l := lineTo(t, h)
+	a, b := selfSigned(t, "a"), selfSigned(t, "b")
+	again := *a
+	for _, step := range []struct {
+		show *tls.Certificate
+		want string
+	}{
+		{nil, "none resumed=false dial=1"},
+		{nil, "none resumed=false dial=1"},
+		{a, "a resumed=false dial=2"},
+		{&again, "a resumed=false dial=2"},
+		{b, "b resumed=false dial=3"},
+		{nil, "none resumed=true dial=4"},
+		{a, "a resumed=false dial=5"},
+	} {
+		l.Show(step.show)
+		_, body, err := exchange(t.Context(), l, post(h, "{}"))
+		if err != nil || body != step.want {
+			t.Errorf("answer %q, %v, want %q", body, err, step.want)
+		}
+	}
+}
+
+func selfSigned(t *testing.T, name string) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func TestTLSResumes(t *testing.T) {

@@ -51,7 +51,7 @@ type Host struct {
 	CA          *x509.CertPool         // nil: the system's
 	ServerName  string                 // what the handshake asks for and the certificate must name; empty: URL's host
 	Certificate *tls.Certificate       // ours, shown to a peer that asks for one; nil: none
-	Sessions    tls.ClientSessionCache // nil: no TLS session resumption
+	Sessions    tls.ClientSessionCache // nil: no TLS session resumption; none either with a Certificate
 	HeadLimit   int                    // bytes that the head of an answer may have, with all interim (1xx) answers before it; 0: 64 KiB
 
 	Resolver *net.Resolver // nil: the system's

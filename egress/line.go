@@ -1,9 +1,12 @@
 package egress
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +34,23 @@ type Line struct {
 
 // NewLine returns a Line to h. It dials at first use.
 func NewLine(h Host) *Line { return &Line{host: h} }
+
+// Show makes certificate what a connection shows to a peer that asks for one; nil
+// is none. A connection that shows another one is closed, and the next is dialled.
+func (l *Line) Show(certificate *tls.Certificate) {
+	if !same(l.host.Certificate, certificate) {
+		l.drop(l.wire)
+	}
+	l.host.Certificate = certificate
+}
+
+// same reports whether a peer sees the same in a and b.
+func same(a, b *tls.Certificate) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
+}
 
 // Ready makes sure that a live connection stands: dialled, TLS done. It
 // carries no credential. An exchange whose body has not come to its end by now

@@ -50,6 +50,7 @@ package exchange
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"net/url"
 	"time"
@@ -90,6 +91,8 @@ type Issued struct {
 	Narrowed bool      // fewer than were asked for, as the profile permits
 	Subject  string    // the sub claim; empty for a token that nobody looked into
 	Bound    bool      // to the certificate of the Key: the server takes it over that alone (RFC 8705 §3)
+
+	Certificate *tls.Certificate // to be shown with a token that is Bound; nil: none
 
 	// Refused stands alone, beside an error: an access token that was issued and
 	// failed a check. The provider takes it for good, so it is to be revoked, and
@@ -177,6 +180,11 @@ func (c *Client) check(ctx context.Context, o order, a answer, k Key) (Issued, e
 	}
 	if said != nil {
 		if issued, err = o.holds(issued, said, c.now(), k); err != nil {
+			return Issued{}, err
+		}
+	}
+	if issued.Bound && o.profile.Client.Auth == "mtls" {
+		if issued.Certificate, err = k.pair(); err != nil {
 			return Issued{}, err
 		}
 	}

@@ -42,11 +42,11 @@ func (c *Client) login(ctx context.Context, p *policy.Profile, k Key) (login, er
 	switch p.Client.Auth {
 	case "none":
 	case "mtls": // RFC 8705 §2: the connection proves who we are, and client_id says it
-		pair, err := tls.X509KeyPair([]byte(k.Certificate.Reveal()), []byte(k.Text.Reveal()))
+		pair, err := k.pair()
 		if err != nil {
-			return login{}, refuse(fault.CredentialRejected, "the client's certificate and key are not a pair in PEM")
+			return login{}, err
 		}
-		l.certificate = &pair
+		l.certificate = pair
 	case "anonymous":
 		l.id = ""
 	case "basic":
@@ -69,6 +69,15 @@ func (c *Client) login(ctx context.Context, p *policy.Profile, k Key) (login, er
 		return login{}, refuse(fault.ProviderConfig, "the profile's client authentication is not one we speak")
 	}
 	return l, nil
+}
+
+// pair is the certificate with its key, as a connection shows it.
+func (k Key) pair() (*tls.Certificate, error) {
+	pair, err := tls.X509KeyPair([]byte(k.Certificate.Reveal()), []byte(k.Text.Reveal()))
+	if err != nil {
+		return nil, refuse(fault.CredentialRejected, "the client's certificate and key are not a pair in PEM")
+	}
+	return &pair, nil
 }
 
 // enough refuses a key that lacks what the authentication needs.

@@ -1,6 +1,7 @@
 package exchange_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -93,8 +94,9 @@ func TestMutualTLS(t *testing.T) {
 				cage.Value("error", err)
 				wantReason(t, err, tc.want)
 				if err == nil {
-					if issued.Bound != (tc.token == bound) {
-						t.Errorf("bound %v", issued.Bound)
+					shown := issued.Certificate != nil && bytes.Equal(issued.Certificate.Certificate[0], cert.Raw)
+					if want := tc.token == bound; issued.Bound != want || shown != want {
+						t.Errorf("bound %v, to be shown with its certificate %v", issued.Bound, shown)
 					}
 					wantReason(t, c.Revoke(t.Context(), o.Profile, issued.Token, k), fault.None)
 				}

@@ -128,6 +128,7 @@ func (p *pinger) answer(line *egress.Line, id strictjson.Raw) (leg audit.Leg) {
 		leg = legOf(p.ctx, m.method, began, e)
 	}()
 	out, err := p.c.send(p.ctx, line, m)
+	p.legs = append(p.legs, out.legs...)
 	if err != nil {
 		e = ending{failure: fault.ReasonOf(err)}
 		return

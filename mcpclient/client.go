@@ -15,7 +15,7 @@
 //
 // Every leg goes the same way (leg.go):
 //
-//	budget left → connection ready → Gate.Credential → request (request.go, mirror.go)
+//	budget left → Gate.Certificate → connection ready → Gate.Credential → request (request.go, mirror.go)
 //	→ Gate.Sending, for tools/call → still fresh → first byte
 //	→ answer (reply.go, stream.go, aside.go) → what it proves (outcome.go)
 //
@@ -23,6 +23,8 @@
 //
 //   - No leg leaves without a credential that was read for it, at most a
 //     second ago. No byte of tools/call leaves before Gate.Sending returned nil.
+//   - A leg leaves over a connection that shows the certificate of its credential,
+//     or none where the credential has none.
 //   - A request is sent once. The exceptions are in Conversation.request and
 //     Conversation.handshake, and both follow a refusal of the server.
 //   - A leg may take what is left of the context's deadline, exactly. A context

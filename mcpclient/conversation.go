@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"context"
+	"crypto/tls"
 	"net/http"
 	"slices"
 	"sync"
@@ -21,6 +22,9 @@ type Credential struct {
 	Header string // "Authorization" puts "Bearer " before the value; any other header takes it as it is; "" is anonymous
 	Value  secret.Text
 	ReadAt time.Time // when it was checked; a second later it may not be sent
+
+	Certificate *tls.Certificate // the connection must show it, and no other; nil: none
+	Legs        []audit.Leg      // what it took to have a credential again; also with an error
 }
 
 // A Gate is what must hold before a leg leaves. Its errors end the operation
@@ -28,6 +32,11 @@ type Credential struct {
 type Gate struct {
 	// Credential is called for every leg, by its name, with the connection ready.
 	Credential func(ctx context.Context, leg string) (Credential, error)
+
+	// Certificate is asked before a connection is dialled what it shows. Where the
+	// Credential then comes with another one, the connection is dialled again. nil:
+	// none is shown.
+	Certificate func() *tls.Certificate
 
 	// Sending is called once per attempt of tools/call, after Credential and
 	// before the first byte. What it records is durable when it returns nil.

@@ -2,6 +2,7 @@ package mcpclient
 
 import (
 	"context"
+	"crypto/tls"
 	"io"
 	"net/http"
 	"time"
@@ -45,6 +46,7 @@ func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	out, err := c.send(ctx, c.line, m)
+	c.legs = append(c.legs, out.legs...)
 	if err != nil {
 		return ending{failure: fault.ReasonOf(err)}
 	}
@@ -77,23 +79,36 @@ type outgoing struct {
 	sent egress.Sent
 	id   strictjson.Raw
 	cred Credential
+	legs []audit.Leg // what its credential took; also of a request that has not left
 }
 
-// send puts m on line. With an error nothing has left.
+// send puts m on line. With an error nothing has left. The certificate is asked for
+// first, so that the connection stands when the credential is read.
 func (c *Conversation) send(ctx context.Context, line *egress.Line, m message) (outgoing, error) {
+	line.Show(c.gate.certificate())
 	if err := line.Ready(ctx); err != nil {
 		return outgoing{}, err
 	}
 	cred, err := c.gate.Credential(ctx, m.method)
+	out := outgoing{cred: cred, legs: cred.Legs}
 	if err != nil {
-		return outgoing{}, err
+		return out, err
 	}
+	line.Show(cred.Certificate)
 	req, id, err := c.newRequest(m, cred)
 	if err != nil {
-		return outgoing{}, err
+		return out, err
 	}
-	sent, err := line.Send(ctx, req, func() error { return c.open(ctx, m, cred.ReadAt) })
-	return outgoing{sent, id, cred}, err
+	out.id = id
+	out.sent, err = line.Send(ctx, req, func() error { return c.open(ctx, m, cred.ReadAt) })
+	return out, err
+}
+
+func (g Gate) certificate() *tls.Certificate {
+	if g.Certificate == nil {
+		return nil
+	}
+	return g.Certificate()
 }
 
 // open is the last word before the first byte. Recording may wait for a disk,

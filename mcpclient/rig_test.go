@@ -35,6 +35,7 @@ type question struct {
 	method, id string
 	header     http.Header
 	body       string
+	shown      string          // the name in the client's certificate; "" without one
 	gone       <-chan struct{} // closed when the client has hung up
 }
 
@@ -50,7 +51,10 @@ func (s *script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.Method == "" {
 		m.Method = r.Method // an answer to a ping, or the end of a session
 	}
-	q := question{m.Method, strings.Trim(string(m.ID), `"`), r.Header, string(body), r.Context().Done()}
+	q := question{m.Method, strings.Trim(string(m.ID), `"`), r.Header, string(body), "", r.Context().Done()}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		q.shown = r.TLS.PeerCertificates[0].Subject.CommonName
+	}
 	s.mu.Lock()
 	s.asked = append(s.asked, q)
 	lines := s.lines[q.method]

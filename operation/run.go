@@ -97,8 +97,9 @@ func (r *Runner) carry(w *work) {
 			return fault.NotSentBecause(fault.ReasonOf(err)), nil
 		}
 		report := w.conversation.CallTool(w.ctx, w.call, mcpclient.Gate{ // 5
-			Credential: w.session.Token,
-			Sending:    func(ctx context.Context) error { return r.sending(ctx, w) },
+			Certificate: w.session.Certificate,
+			Credential:  w.session.Token,
+			Sending:     func(ctx context.Context) error { return r.sending(ctx, w) },
 		})
 		w.legs = report.Legs
 		return report.Outcome, report.Result

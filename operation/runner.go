@@ -77,8 +77,9 @@ func New(c Config) *Runner {
 }
 
 // admit makes room for an attempt and starts to dial: a connection carries no
-// credential, so it may stand before the decision is on disk. id is the
-// operation that is tried again, or "" for a new one.
+// credential, so it may stand before the decision is on disk. One that may show a
+// certificate carries one, and is left to the first leg. id is the operation that is
+// tried again, or "" for a new one.
 func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id string) (*work, error) {
 	const op = "operation.admit"
 	if id == "" {
@@ -106,7 +107,9 @@ func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id st
 	r.running[id] = w
 	r.idle.Add(1)
 	w.conversation = r.mcp.Open(d.Server())
-	go w.dial()
+	if !session.MayBind(d) {
+		go w.dial()
+	}
 	return w, nil
 }
 

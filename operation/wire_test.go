@@ -118,18 +118,18 @@ func TestCutOffByHandshake(t *testing.T) {
 // which an answer does not wait for.
 func parted(t *testing.T, mcp *devmcp.Server, n int) {
 	t.Helper()
-	err := mcp.Await(t.Context(), func() bool {
-		ends := 0
-		for _, r := range mcp.Requests() {
-			if r.HTTPMethod == "DELETE" {
-				ends++
-			}
-		}
-		return ends == n
-	})
-	if err != nil {
+	if err := mcp.Await(t.Context(), func() bool { return partings(mcp) == n }); err != nil {
 		t.Fatalf("the session's end: %v", err)
 	}
+}
+
+func partings(mcp *devmcp.Server) (n int) {
+	for _, r := range mcp.Requests() {
+		if r.HTTPMethod == "DELETE" {
+			n++
+		}
+	}
+	return n
 }
 
 // vaultCalls are the calls without the random end of a hold's path.

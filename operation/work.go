@@ -138,7 +138,7 @@ func (w *work) close() *closing {
 	c.holds = w.session.Holds()
 	go func() {
 		defer close(c.done)
-		legs := w.conversation.Farewell(w.ctx, mcpclient.Gate{Credential: w.session.Token})
+		legs := w.conversation.Farewell(w.ctx, mcpclient.Gate{Certificate: w.session.Certificate, Credential: w.session.Parting})
 		c.hold = w.session.Close(w.ctx)
 		close(c.dropped)
 		c.revoked = w.session.Revoke(w.ctx)

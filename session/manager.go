@@ -44,6 +44,7 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 	case d.Discovery():
 		s.source = m.stored(auth.Discovery)
 	case auth.Mode == "delegated":
+		s.source = s.held
 		return s, s.delegate(ctx)
 	case !auth.Credential.IsZero():
 		s.source = m.stored(auth.Credential)
@@ -51,9 +52,10 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 	return s, nil
 }
 
-// delegate runs subject credential → exchange → hold. The leg "subject" is there
-// also where the broker itself is the subject: then it reads the client's key alone.
-// What the hold needs of Vault before there is a token for it is done beside the exchange.
+// delegate runs subject credential → exchange → hold. It comes first, and again when
+// a session is opened anew. The leg "subject" is there also where the broker itself is
+// the subject: then it reads the client's key alone. What the hold needs of Vault
+// before there is a token for it is done beside the exchange.
 func (s *Session) delegate(ctx context.Context) error {
 	var who exchange.Subject
 	var key exchange.Key
@@ -68,18 +70,20 @@ func (s *Session) delegate(ctx context.Context) error {
 		s.m.forgetKey(s.d.Profile(), err)
 		return err
 	}
+	var issued exchange.Issued
 	err = s.checkedLeg(ctx, "exchange", func(ctx context.Context) (err error) {
-		s.hold = s.m.Vault.Reserve(ctx)
-		s.issued, err = s.m.Exchange.Exchange(ctx, s.d, who, key)
+		s.delegation = delegation{hold: s.m.Vault.Reserve(ctx)}
+		issued, err = s.m.Exchange.Exchange(ctx, s.d, who, key)
 		return err
 	})
 	if err != nil {
 		s.m.forgetKey(s.d.Profile(), err)
-		s.keepRefused()
+		s.keepRefused(issued.Refused)
 		return err
 	}
-	token := s.issued.Token
-	s.issued.Token, s.token = secret.Text{}, token.Digest() // from the next leg on it is in Vault, and nowhere else
+	token := issued.Token
+	issued.Token = secret.Text{} // from the next leg on it is in Vault, and nowhere else
+	s.issued, s.token = issued, token.Digest()
 	err = s.checkedLeg(ctx, "hold", func(ctx context.Context) error {
 		err := s.hold.Put(ctx, token)
 		s.put = s.hold.State() != vault.None
@@ -87,10 +91,8 @@ func (s *Session) delegate(ctx context.Context) error {
 	})
 	if err != nil {
 		s.keepForRevocation(token)
-		return err
 	}
-	s.source = s.hold.Read
-	return nil
+	return err
 }
 
 func (s *Session) checkedLeg(ctx context.Context, name string, run func(context.Context) error) error {

@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 
-	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
@@ -27,9 +26,16 @@ func (s *Session) Revoke(ctx context.Context) string {
 	if p == nil || !first {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), revokeBudget)
+	if err := s.revoke(context.WithoutCancel(ctx), p, token); err != nil {
+		return "failed"
+	}
+	return "revoked"
+}
+
+func (s *Session) revoke(ctx context.Context, p *policy.Profile, token secret.Text) error {
+	ctx, cancel := context.WithTimeout(ctx, revokeBudget)
 	defer cancel()
-	err := s.leg(ctx, "revoke", func(ctx context.Context) error {
+	return s.leg(ctx, "revoke", func(ctx context.Context) error {
 		if token.IsZero() {
 			return fault.New("session.Revoke", fault.HoldGone, "the token could not be read before its hold was dropped")
 		}
@@ -39,17 +45,13 @@ func (s *Session) Revoke(ctx context.Context) string {
 		}
 		return s.m.Exchange.Revoke(ctx, p, token, key)
 	})
-	if err != nil {
-		return "failed"
-	}
-	return "revoked"
 }
 
 // revokes returns the profile at which this session's token has to be revoked;
-// nil where there is none or no token was issued.
+// nil where there is none, no token was issued, or a reopening has revoked it.
 func (s *Session) revokes() *policy.Profile {
 	p := s.d.Profile()
-	if p == nil || s.issued.Scopes == nil && !s.refused || p.Issuing().Revocation.Endpoint == nil {
+	if p == nil || s.issued.Scopes == nil && !s.refused || s.over || p.Issuing().Revocation.Endpoint == nil {
 		return nil
 	}
 	return p.Issuing()
@@ -68,9 +70,7 @@ func (s *Session) readForRevocation(ctx context.Context) {
 }
 
 // keepRefused keeps what was issued and failed the checks.
-func (s *Session) keepRefused() {
-	token := s.issued.Refused
-	s.issued = exchange.Issued{}
+func (s *Session) keepRefused(token secret.Text) {
 	if s.refused = !token.IsZero(); s.refused {
 		s.token = token.Digest()
 		s.keepForRevocation(token)

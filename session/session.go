@@ -17,14 +17,22 @@
 //     and sends it to nobody but the provider.
 //   - An exchanged token is put under a hold at once and never used by another
 //     session. Close drops the hold, on a context of its own.
+//   - A leg that finds that the token, or the epoch of its hold, ran out by its own
+//     time opens the session anew: once, under the same decision, after the old hold
+//     was dropped (reopen.go). What was ended from outside stays ended: a hold that is
+//     gone or changed, an epoch that was revoked, a decision that no longer stands.
 //   - A discovery credential can never authenticate a tool call, nor an
 //     execution credential anything but the decision's own server.
+//   - A certificate is shown with the token that is bound to it (RFC 8705 §3), and
+//     never without.
 //
-// This package does not renew: a token that ran out ends the operation.
+// This package opens nothing anew for a farewell, and does not know whether an
+// opaque token that nobody can look into is bound.
 package session
 
 import (
 	"context"
+	"crypto/tls"
 	"sync"
 	"time"
 
@@ -48,18 +56,16 @@ const (
 	revokeBudget = 2 * time.Second
 )
 
-// A Session is one operation's credentials. Token calls do not overlap.
+// A Session is one operation's credentials. Token calls overlap with no call but
+// Legs; Parting may overlap with Close and Describe.
 type Session struct {
 	m      *Manager
 	d      policy.Decision
 	source func(context.Context) (secret.Text, error) // reads the leg's credential; nil: anonymous
-	issued exchange.Issued                            // without its token, which is under the hold
-	token  audit.Digest                               // of the exchanged token, also of a refused one
 
-	hold *vault.Hold // reserved when the exchange begins
-	put  bool        // Vault may have, or has had, the token
-
-	refused bool // a token was issued and failed the checks
+	delegation               // the newest
+	before     string        // what became of the holds before it: "", "dropped" or "pending"
+	left       []*vault.Hold // that are pending
 
 	mu     sync.Mutex // guards the fields below
 	legs   []audit.Leg
@@ -68,28 +74,73 @@ type Session struct {
 	ended  bool        // Revoke was called
 }
 
+// A delegation is what one exchange brought. A session has one at a time.
+type delegation struct {
+	hold    *vault.Hold     // reserved when the exchange begins
+	issued  exchange.Issued // without its token, which is under the hold
+	token   audit.Digest    // of the exchanged token, also of a refused one
+	refused bool            // a token was issued and failed the checks
+	put     bool            // Vault may have, or has had, the token
+	over    bool            // a reopening has dropped the hold
+}
+
 // Token checks, in this order: the session is open, there is budget left, the
-// newest snapshot still allows d, the token will outlive the start of the leg,
-// the hold is there and unchanged, and once more that d is allowed: what was
-// revoked while Vault was asked is revoked. It is the [mcpclient.Gate]'s Credential.
+// newest snapshot still allows d, the token and its epoch will outlive the start of
+// the leg, the hold is there and unchanged, and once more that d is allowed: what was
+// revoked while Vault was asked is revoked. Where only time ran out it opens the
+// session anew first. It is the [mcpclient.Gate]'s Credential.
 func (s *Session) Token(ctx context.Context, leg string) (mcpclient.Credential, error) {
+	if err := s.may(ctx, leg); err != nil {
+		return mcpclient.Credential{}, err
+	}
+	var legs []audit.Leg
+	if s.ranOut(s.m.Now()) {
+		var err error
+		if legs, err = s.reopen(ctx); err != nil {
+			return mcpclient.Credential{Legs: legs}, err
+		}
+	}
+	cred, err := s.credential(ctx)
+	cred.Legs = legs
+	return cred, err
+}
+
+// Parting is Token for a farewell: the operation is over, and nothing is opened
+// anew.
+func (s *Session) Parting(ctx context.Context, leg string) (mcpclient.Credential, error) {
+	if err := s.may(ctx, leg); err != nil {
+		return mcpclient.Credential{}, err
+	}
+	return s.credential(ctx)
+}
+
+// MayBind reports whether the token for d may come back bound to a certificate, so
+// that what a connection shows is known only when the session is open.
+func MayBind(d policy.Decision) bool {
+	return d.Profile() != nil && !d.Discovery() && d.Profile().Issuing().Client.Auth == "mtls"
+}
+
+// Certificate is what a connection shows for the newest token; nil: nothing.
+func (s *Session) Certificate() *tls.Certificate { return s.issued.Certificate }
+
+// may asks what does not depend on the credential.
+func (s *Session) may(ctx context.Context, leg string) error {
 	const op = "session.Token"
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
 	if closed {
-		return mcpclient.Credential{}, fault.New(op, fault.SessionClosed, "")
+		return fault.New(op, fault.SessionClosed, "")
 	}
 	if leg == "tools/call" && s.d.Discovery() {
-		return mcpclient.Credential{}, fault.New(op, fault.SessionClosed, "a discovery credential never authenticates a tool call")
+		return fault.New(op, fault.SessionClosed, "a discovery credential never authenticates a tool call")
 	}
-	if err := s.m.stands(ctx, s.d); err != nil {
-		return mcpclient.Credential{}, err
-	}
+	return s.m.stands(ctx, s.d)
+}
+
+// credential reads the credential.
+func (s *Session) credential(ctx context.Context) (mcpclient.Credential, error) {
 	readAt := s.m.Now()
-	if s.hold != nil && !s.issued.Expires.After(readAt.Add(skew)) {
-		return mcpclient.Credential{}, fault.New(op, fault.LifetimeTooShort, "the exchanged token ran out before this leg")
-	}
 	if s.source == nil {
 		return mcpclient.Credential{ReadAt: readAt}, nil
 	}
@@ -100,7 +151,19 @@ func (s *Session) Token(ctx context.Context, leg string) (mcpclient.Credential, 
 	if err != nil {
 		return mcpclient.Credential{}, err
 	}
-	return mcpclient.Credential{Header: s.header(), Value: token, ReadAt: readAt}, nil
+	return mcpclient.Credential{Header: s.header(), Value: token, ReadAt: readAt, Certificate: s.Certificate()}, nil
+}
+
+// held reads the exchanged token from its hold.
+func (s *Session) held(ctx context.Context) (secret.Text, error) {
+	const op = "session.Token"
+	switch {
+	case !s.put || s.over: // a reopening could not put it
+		return secret.Text{}, fault.New(op, fault.HoldGone, "there is no hold")
+	case !s.issued.Expires.After(s.m.Now().Add(skew)):
+		return secret.Text{}, fault.New(op, fault.LifetimeTooShort, "the exchanged token ran out before this leg")
+	}
+	return s.hold.Read(ctx)
 }
 
 func (s *Session) header() string {
@@ -110,44 +173,76 @@ func (s *Session) header() string {
 	return "Authorization"
 }
 
-// Close drops the hold, if there is one, and says what became of it: "" (there
-// was none), "dropped" or "pending". It runs on a context of its own and is
-// idempotent; after it no token is handed out.
+// Close drops the hold, if there is one, and says what became of it and of those
+// before it: "" (there was none), "dropped", or "pending" if one may still be there.
+// It runs on a context of its own and is idempotent; after it no token is handed out.
 func (s *Session) Close(ctx context.Context) string {
 	s.mu.Lock()
 	first := !s.closed
 	s.closed = true
 	s.mu.Unlock()
-	if !first || s.hold == nil {
+	switch {
+	case !first:
 		return ""
+	case s.hold == nil || s.over:
+		return s.before
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeBudget)
 	defer cancel()
 	switch {
 	case !s.put: // reserved for nothing
 		_ = s.hold.Drop(ctx) // what it could not end, package vault does
-		return ""
+		return s.before
 	case s.hold.State() == vault.Pending: // the put failed; what it may have left is package vault's to drop
+		s.left = append(s.left, s.hold)
 		return string(vault.Pending)
 	}
 	s.readForRevocation(ctx)
-	err := s.leg(ctx, "drop", func(ctx context.Context) error { return s.hold.Drop(ctx) })
-	if err != nil {
+	return both(s.before, s.drop(ctx))
+}
+
+// drop drops the hold and says what became of it.
+func (s *Session) drop(ctx context.Context) string {
+	if err := s.leg(ctx, "drop", s.hold.Drop); err != nil {
+		s.left = append(s.left, s.hold)
 		return string(vault.Pending)
 	}
 	return string(vault.Dropped)
 }
 
-// WhenGone has f called once when it is known that a hold which Close left pending
-// is gone, with "dropped" or "expired_with_epoch". f must not block.
+// WhenGone has f called once when it is known that every hold which was left pending
+// is gone, with "dropped", or "expired_with_epoch" if one was never dropped. f must
+// not block. Call it after Close.
 func (s *Session) WhenGone(f func(hold string)) {
-	s.hold.WhenEnded(func(state vault.State) { f(string(state)) })
+	var mu sync.Mutex
+	open, how := len(s.left), vault.Dropped
+	for _, h := range s.left {
+		h.WhenEnded(func(state vault.State) {
+			mu.Lock()
+			defer mu.Unlock()
+			if open--; state == vault.Expired {
+				how = state
+			}
+			if open == 0 {
+				f(string(how))
+			}
+		})
+	}
 }
 
-// Holds reports whether a token of this session may be in Vault.
-func (s *Session) Holds() bool { return s.put }
+// both is the word for an earlier hold, if there was one, and a later one.
+func both(earlier, later string) string {
+	if earlier == string(vault.Pending) {
+		return earlier
+	}
+	return later
+}
 
-// Legs returns the session's own legs so far.
+// Holds reports whether a token of this session was put into Vault, or may have been.
+func (s *Session) Holds() bool { return s.put || s.before != "" }
+
+// Legs returns the session's own legs so far. Those of a reopening come with the
+// credential that it brought.
 func (s *Session) Legs() []audit.Leg {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,8 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devidp"
+	"onbehalf.internal/broker/session"
 )
 
 // ask asks the dev Vault as its operator does.
@@ -53,6 +55,7 @@ func TestKeyStaysInVault(t *testing.T) {
 		{ID: "signer", Auth: "private_key_jwt", Key: public, Allow: map[string][]string{"mcp": {"read"}}}}})
 	r.must(err)
 	t.Cleanup(func() { r.provider.Close() })
+	r.issuer = r.provider.Issuer()
 	r.vault.PutSecret("kv", "broker/subject", map[string]string{"v": r.provider.Mint("user:7", time.Hour)})
 	r.client = `client: {id: signer, auth: private_key_jwt, key: "vault-transit:transit/client", alg: ES256, audience: issuer}`
 	r.with("response: {token_format: jwt, expect_issuer: PROVIDER}", revokes)
@@ -186,5 +189,41 @@ func TestSecondStep(t *testing.T) {
 	change = func() { r.Policy.Swap(r.load("false")) }
 	if _, err := r.Open(ctx, r.decide("records", false)); fault.ReasonOf(err) != fault.GrantRevoked || len(asked) != 1 {
 		t.Errorf("the grant went after the first step: %v, asked %q", err, asked)
+	}
+}
+
+// TestMayBind: who issues the token that the server gets decides.
+func TestMayBind(t *testing.T) {
+	const (
+		basic = `client: {id: broker, auth: basic, key: "vault:kv/broker/client#v"}`
+		mtls  = `client: {id: broker, auth: mtls, key: "vault:kv/broker/client#v", certificate: "vault:kv/broker/chain#v"}`
+	)
+	then := func(client string) string {
+		return `    requested_token_type: urn:ietf:params:oauth:token-type:id-jag
+    audience: ["https://second.example"]
+    then: {token_endpoint: "https://second.example/token", ` + client + `, response: {token_format: jwt}, audience_param: audience}
+`
+	}
+	for _, tc := range []struct {
+		name, client, more, server string
+		probe, want                bool
+	}{
+		{"mtls", mtls, "", "records", false, true},
+		{"basic", basic, "", "records", false, false},
+		{"a probe", mtls, "", "records", true, false},
+		{"a legacy server", mtls, "", "old", false, false},
+		{"mtls at the second step", basic, then(mtls), "records", false, true},
+		{"mtls at the first step alone", mtls, then(basic), "records", false, false},
+	} {
+		r := rigWith(t, "https://identity.test", "the-subject-token", exchange.New(nil))
+		r.client = tc.client
+		response := "response: {token_format: jwt}"
+		if tc.more != "" {
+			response = ""
+		}
+		r.with(response, tc.more)
+		if got := session.MayBind(r.decide(tc.server, tc.probe)); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }

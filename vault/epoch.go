@@ -23,8 +23,9 @@ type epoch struct {
 	gone     time.Time // at the latest: counted from the answer, and some slack
 
 	// Guarded by Client.mu.
-	holds int  // operations that have not asked for their drop yet
-	dead  bool // Vault denied something to it: no new holds
+	holds  int  // operations that have not asked for their drop yet
+	dead   bool // Vault denied something to it: no new holds
+	lasted bool // Vault knew it until the last look
 }
 
 // newestLocked returns the epoch for new holds, nil if there is none.

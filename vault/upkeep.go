@@ -17,7 +17,7 @@ const (
 )
 
 // Run keeps the Client ready until ctx ends: it logs in, renews, mints and
-// rotates epochs, retires the old ones and drops what is pending. It recovers
+// rotates epochs, watches and retires the old ones and drops what is pending. It recovers
 // by itself when Vault was away. At the end it revokes its epochs and, where
 // it made it, its login token. It always returns nil, within two seconds of
 // ctx's end. Call it once.
@@ -49,13 +49,13 @@ func (c *Client) tend(ctx context.Context) bool {
 		err = c.keepEpoch(ctx)
 	}
 	c.note(err)
-	retired, swept := c.retire(ctx), c.sweep(ctx)
-	for _, err := range []error{err, retired, swept} {
+	watched, retired, swept := c.watch(ctx), c.retire(ctx), c.sweep(ctx)
+	for _, err := range []error{err, watched, retired, swept} {
 		if err != nil && ctx.Err() == nil {
 			c.log.Warn("vault upkeep", "error", err)
 		}
 	}
-	return err == nil && retired == nil && swept == nil
+	return err == nil && watched == nil && retired == nil && swept == nil
 }
 
 // note keeps why the login or the epoch is not what it should be, for Ready.
@@ -87,6 +87,11 @@ func (c *Client) pause(failures int) time.Duration {
 		}
 	}
 	sooner(c.login.renewAt)
+	for e := range c.aliveLocked() {
+		if at, due := c.lookLocked(e, now); due {
+			sooner(at)
+		}
+	}
 	for i, e := range c.epochs {
 		sooner(e.gone)
 		if i == len(c.epochs)-1 {

@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -32,6 +33,10 @@ type Options struct {
 	// Verify says whose bearer token this is, or that it is not good here.
 	Verify func(token string) (Identity, error)
 
+	// MutualTLS makes it https. Clients are asked for a certificate, and a token that
+	// is bound to one is good over that alone (RFC 8705 §3).
+	MutualTLS bool
+
 	// Header and Value, if set, take the place of the bearer token: a server
 	// of the old kind, with one fixed credential for everybody.
 	Header, Value string
@@ -42,6 +47,7 @@ type Identity struct {
 	Subject  string   `json:"subject"`
 	Audience []string `json:"audience,omitempty"`
 	Actor    string   `json:"actor,omitempty"` // act.sub of RFC 8693 §4.1
+	Bound    string   `json:"-"`               // x5t#S256 of the certificate that the token is bound to; "": none
 }
 
 // A Request is what arrived, and how it was answered. It holds no token.
@@ -51,18 +57,21 @@ type Request struct {
 	Version    string // the MCP-Protocol-Version header
 	HasSession bool
 	Subject    string // "" before the credential was found good
+	Shown      string // x5t#S256 of the client's certificate; "": none
 	Status     int    // 0: no answer, or not yet
 }
 
 // A Server is running from [Start] to [Server.Close].
 type Server struct {
 	URL string // the MCP endpoint
+	CA  []byte // with MutualTLS: who vouches for it, in PEM
 
 	opts Options
 	mcp  http.Handler
 	http *http.Server
 
 	mu        sync.Mutex // guards all below
+	conns     int
 	visits    []*visit
 	calls     map[string]int // by tool
 	cancelled int            // calls of slow
@@ -101,12 +110,19 @@ func Start(opts Options) (*Server, error) {
 		jobs:    map[string]int{},
 		changed: make(chan struct{}),
 	}
+	if opts.MutualTLS {
+		s.URL = "https" + strings.TrimPrefix(s.URL, "http")
+		if ln, err = s.secure(ln); err != nil {
+			return nil, err
+		}
+	}
 	s.mcp = s.protocol()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", s.serve)
 	s.http = &http.Server{
 		Handler: mux,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			s.note(func() { s.conns++ })
 			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
@@ -131,6 +147,13 @@ func (s *Server) protocol() http.Handler {
 
 // Close ends every connection at once.
 func (s *Server) Close() error { return s.http.Close() }
+
+// Connections returns how many connections were made to it.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
 
 // Calls returns how often a tool really ran: begun, whatever came after.
 func (s *Server) Calls(tool string) int {

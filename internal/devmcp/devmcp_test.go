@@ -3,14 +3,23 @@ package devmcp_test
 import (
 	"bufio"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -29,7 +38,7 @@ func verify(token string) (devmcp.Identity, error) {
 
 func start(t *testing.T, opts devmcp.Options) *devmcp.Server {
 	t.Helper()
-	if opts.Header == "" {
+	if opts.Header == "" && opts.Verify == nil {
 		opts.Verify = verify
 	}
 	s, err := devmcp.Start(opts)
@@ -446,4 +455,71 @@ func TestSlowIsCancelled(t *testing.T) {
 	if err := s.Await(t.Context(), func() bool { return s.Cancelled() == 1 }); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestMutualTLS: a bound token is good over its certificate alone, another one over
+// any or none; the record has what was shown.
+func TestMutualTLS(t *testing.T) {
+	ours, thumbprint := certificate(t)
+	other, otherThumbprint := certificate(t)
+	s := start(t, devmcp.Options{MutualTLS: true, Verify: func(token string) (devmcp.Identity, error) {
+		who, err := verify(token)
+		if token == "token-of-bound" {
+			who.Bound = thumbprint
+		}
+		return who, err
+	}})
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(s.CA) {
+		t.Fatal("no certificate of an authority")
+	}
+	for i, tc := range []struct {
+		token  string
+		show   []tls.Certificate
+		shown  string
+		status int
+	}{
+		{"token-of-bound", ours, thumbprint, 200},
+		{"token-of-bound", other, otherThumbprint, 401},
+		{"token-of-bound", nil, "", 401},
+		{"token-of-user-7", nil, "", 200},
+		{"token-of-user-7", other, otherThumbprint, 200},
+		{"someone", ours, thumbprint, 401},
+	} {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: tc.show}}}
+		r, err := http.NewRequest("POST", s.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"server/discover","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"}}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range map[string]string{"Authorization": "Bearer " + tc.token, "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
+			"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "server/discover"} {
+			r.Header.Set(name, value)
+		}
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if got := s.Requests()[i]; res.StatusCode != tc.status || got.Shown != tc.shown {
+			t.Errorf("%s over %q: status %d, shown %q", tc.token, tc.shown, res.StatusCode, got.Shown)
+		}
+	}
+	if n := s.Connections(); n != 6 {
+		t.Errorf("%d connections, want 6", n)
+	}
+}
+
+func certificate(t *testing.T) (_ []tls.Certificate, thumbprint string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(der)
+	return []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, base64.RawURLEncoding.EncodeToString(sum[:])
 }

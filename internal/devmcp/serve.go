@@ -33,6 +33,7 @@ func (s *Server) enter(r *http.Request) (number int, v *visit) {
 	v = &visit{token: s.credential(r)}
 	v.HTTPMethod = r.Method
 	v.Version = r.Header.Get("Mcp-Protocol-Version")
+	v.Shown = shown(r)
 	v.HasSession = r.Header.Get("Mcp-Session-Id") != ""
 	v.conn, _ = r.Context().Value(connKey{}).(net.Conn)
 	s.note(func() {
@@ -80,7 +81,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	who, ok := s.authenticate(v.token)
-	if !ok {
+	if !ok || who.Bound != "" && who.Bound != v.Shown {
 		// RFC 6750 §3.1
 		w.Header().Set("WWW-Authenticate", `Bearer error="invalid_token"`)
 		http.Error(w, "no credential that is good here", http.StatusUnauthorized)

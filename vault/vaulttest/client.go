@@ -18,6 +18,7 @@ func (r *rig) client(t *testing.T) {
 	t.Run("killed by accessor", r.clientKilled)
 	t.Run("approle", r.clientAppRole)
 	t.Run("a role with a short life is not ready", r.clientShort)
+	t.Run("lapses", r.clientLapses)
 	t.Run("leaves nothing", r.clientLeaves)
 	t.Run("an epoch for each", r.clientOwn)
 	t.Run("16 at a time", r.clientMany)

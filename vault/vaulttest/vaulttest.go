@@ -174,6 +174,7 @@ func (r *rig) setUp(t *testing.T) {
 		path "transit/sign/+" { capabilities = ["update"] }
 		path "auth/token/create/suite-short" { capabilities = ["update"] }
 		path "auth/token/create/suite-brief" { capabilities = ["update"] }
+		path "auth/token/create/suite-lapsing" { capabilities = ["update"] }
 		path "auth/token/create/suite-uncapped" { capabilities = ["update"] }
 		path "auth/token/create/suite-absent" { capabilities = ["update"] }`})
 	short := document{"allowed_policies": "broker-op", "orphan": false, "renewable": false,
@@ -181,6 +182,8 @@ func (r *rig) setUp(t *testing.T) {
 	r.want(t, 204, root, "POST", "auth/token/roles/suite-short", short)
 	short["token_explicit_max_ttl"] = "4s"
 	r.want(t, 204, root, "POST", "auth/token/roles/suite-brief", short)
+	short["token_explicit_max_ttl"] = "5s"
+	r.want(t, 204, root, "POST", "auth/token/roles/suite-lapsing", short)
 	delete(short, "token_explicit_max_ttl")
 	r.want(t, 204, root, "POST", "auth/token/roles/suite-uncapped", short)
 }
