@@ -18,6 +18,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"onbehalf.internal/broker/audit"
@@ -149,32 +150,13 @@ func newVault(c Config) (*vault.Client, error) {
 	if v.Address == "" {
 		return nil, errors.New("vault.address is not set, and neither is VAULT_ADDR")
 	}
-	conf := vault.Config{Address: v.Address, CA: v.CA, Auth: v.Auth, Role: v.Role, PerOperation: v.PerOperation, Now: c.Now, Log: c.Log}
-	switch v.Auth.Method {
-	case "token":
+	conf := vault.Config{Address: v.Address, Namespace: v.Namespace, CA: v.CA, Auth: v.Auth, Role: v.Role, PerOperation: v.PerOperation, Now: c.Now, Log: c.Log}
+	if v.Auth.Method == "token" {
 		if conf.Token = secret.New(c.Getenv("VAULT_TOKEN")); conf.Token.IsZero() {
 			return nil, errors.New("vault.auth.method is token: set VAULT_TOKEN")
 		}
-	case "approle":
-		conf.SecretID = func() (secret.Text, error) { return readSecret(v.Auth.SecretID) }
 	}
 	return vault.New(conf)
-}
-
-// readSecret reads a secret of one line. A file that others may read is refused.
-func readSecret(path string) (secret.Text, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return secret.Text{}, fmt.Errorf("reading %q: it is not there", path)
-	}
-	if st.Mode().Perm()&0o077 != 0 {
-		return secret.Text{}, fmt.Errorf("reading %q: others may read it; chmod 600", path)
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return secret.Text{}, fmt.Errorf("reading %q: not allowed", path)
-	}
-	return secret.New(strings.TrimSpace(string(raw))), nil
 }
 
 // resultsBox reads the keys that seal results; no path is no key.
@@ -182,22 +164,40 @@ func resultsBox(path string) (*seal.Box, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := readSecret(path)
+	text, err := readKeys(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("keys.results: %q %w", path, err)
 	}
 	var keys []secret.Text
 	for _, line := range strings.Fields(text.Reveal()) {
 		keys = append(keys, secret.New(line))
 	}
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("reading %q: no key is in it", path)
-	}
 	box, err := seal.New(keys...)
-	if err != nil {
-		err = fmt.Errorf("reading %q: %w", path, err)
+	if err == nil && len(keys) == 0 {
+		err = errors.New("holds no key")
 	}
-	return box, err
+	if err != nil {
+		return nil, fmt.Errorf("keys.results: %q: %w", path, err)
+	}
+	return box, nil
+}
+
+// readKeys reads a file that is the broker's alone. Its group may read it where
+// another user owns it, as in package vault: that is how Kubernetes lets a pod in.
+func readKeys(path string) (secret.Text, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return secret.Text{}, errors.New("is not there")
+	}
+	mode := st.Mode().Perm()
+	if sys, ok := st.Sys().(*syscall.Stat_t); mode&0o027 != 0 || mode&0o040 != 0 && (!ok || int(sys.Uid) == os.Geteuid()) {
+		return secret.Text{}, errors.New("can be read or written by others, and holds keys; chmod 600 it (a Secret of Kubernetes: defaultMode 0440, with fsGroup)")
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return secret.Text{}, errors.New("cannot be read by this process")
+	}
+	return secret.New(string(raw)), nil
 }
 
 // Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".

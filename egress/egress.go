@@ -56,8 +56,8 @@ type Host struct {
 
 	Resolver *net.Resolver // nil: the system's
 
-	// Dial is for tests that have no network, and takes the place of the whole
-	// gate: no address is judged. nil: the network, through the gate.
+	// Dial is for what is no network, a Unix socket or a test, and takes the place of
+	// the whole gate: no address is judged. nil: the network, through the gate.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 

@@ -2,12 +2,14 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,12 +35,16 @@ func readListen(s *section) (l Listen) {
 // themselves by bearers, and those must not cross a network in the open.
 func apiAddress(s string) string {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		if !filepath.IsAbs(path) || filepath.Clean(path) != path || len(path) > 107 { // sun_path, with its NUL, is 108
-			return `must be "unix:" and an absolute path of at most 107 bytes`
-		}
-		return ""
+		return socketPath(path)
 	}
 	return loopbackAddress(s)
+}
+
+func socketPath(path string) string {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || len(path) > 107 { // sun_path, with its NUL, is 108
+		return `must be "unix:" and an absolute path of at most 107 bytes`
+	}
+	return ""
 }
 
 func loopbackAddress(s string) string {
@@ -60,6 +66,7 @@ func readVault(s *section) (v Vault) {
 	defer s.end()
 	s.need("auth", "hold")
 	v.Address = s.text("address", vaultAddress)
+	v.Namespace = s.text("namespace", vaultNamespace)
 	v.CA = s.certificates("ca_file")
 	if hold := s.child("hold"); hold != nil {
 		hold.need("role")
@@ -68,11 +75,24 @@ func readVault(s *section) (v Vault) {
 		hold.end()
 	}
 	v.Auth = readVaultAuth(s.child("auth"))
+	switch socket := strings.HasPrefix(v.Address, "unix:"); {
+	case v.Address == "": // VAULT_ADDR, which is judged by whoever reads it
+	case v.Auth.Method == "proxy" && !socket:
+		s.report("address", `must be a Unix socket with method proxy, "unix:/…": on a port every process of the machine would have the broker's rights`)
+	case v.Auth.Method == "cert" && !strings.HasPrefix(v.Address, "https:"):
+		s.report("address", "must be https with method cert: a certificate is shown in the TLS handshake")
+	case socket && v.CA != nil:
+		s.report("ca_file", "has no effect on a Unix socket; remove it")
+	}
 	return v
 }
 
-// vaultAddress accepts https, and http to a loopback host for a dev server.
+// vaultAddress accepts https, http to a loopback host for a dev server, and a
+// Unix socket.
 func vaultAddress(s string) string {
+	if path, ok := strings.CutPrefix(s, "unix:"); ok {
+		return socketPath(path)
+	}
 	own := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 	u, what := endpoint(s, own)
 	if what == "" && u.Path != "" {
@@ -81,37 +101,89 @@ func vaultAddress(s string) string {
 	return what
 }
 
+var namespacePath = matching(`[A-Za-z0-9_][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9_][A-Za-z0-9_-]{0,63}){0,7}`,
+	"the path of a namespace, such as team/a: names of A-Z a-z 0-9 _ -, no slash at its ends")
+
+// vaultNamespace follows what Vault takes for a namespace's name, and leaves out
+// the ones that it keeps for itself.
+func vaultNamespace(s string) string {
+	if what := namespacePath(s); what != "" {
+		return what
+	}
+	for name := range strings.SplitSeq(s, "/") {
+		switch name {
+		case "root", "sys", "audit", "auth", "cubbyhole", "identity":
+			return "holds " + quote(name) + ", which cannot be the name of a namespace; without a namespace leave the key out"
+		}
+	}
+	return ""
+}
+
+// vaultMethods are the ways to log in: the keys that each needs, and those that
+// it may have besides.
+var vaultMethods = map[string]struct{ need, may []string }{
+	"approle":    {[]string{"role_id", "secret_id_file"}, []string{"mount", "secret_id_response_wrapping_path"}},
+	"kubernetes": {[]string{"role"}, []string{"mount", "jwt_file"}},
+	"jwt":        {[]string{"role", "jwt_file"}, []string{"mount"}},
+	"cert":       {[]string{"cert_file", "key_file"}, []string{"mount", "role"}},
+	"token_file": {[]string{"token_file"}, nil},
+	"proxy":      {},
+	"token":      {},
+}
+
+// serviceAccount is where Kubernetes puts the token of a pod's service account.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
 func readVaultAuth(s *section) (a VaultAuth) {
 	if s == nil {
 		return a
 	}
 	defer s.end()
 	s.need("method")
-	a.Method = s.text("method", vaultMethod)
-	switch a.Method {
-	case "approle":
-		s.need("role_id", "secret_id_file")
-		a.Mount = s.textOr("mount", "approle", mountPath)
-		a.RoleID = s.text("role_id", tokenType)
-		if name := s.text("secret_id_file", atMost(4096)); name != "" {
-			a.SecretID = s.l.path(name)
-		}
-	case "token":
-		s.without("with method token", "mount", "role_id", "secret_id_file", "role")
-	default:
+	a.Method = s.text("method", oneOf("approle", "kubernetes", "jwt", "cert", "token_file", "proxy", "token"))
+	method, known := vaultMethods[a.Method]
+	if !known {
 		s.skip() // what belongs to a method nobody knows cannot be judged
+		return a
 	}
+	s.need(method.need...)
+	for _, key := range []string{"mount", "role", "role_id", "secret_id_file", "secret_id_response_wrapping_path", "token_file", "jwt_file", "cert_file", "key_file"} {
+		if !slices.Contains(method.need, key) && !slices.Contains(method.may, key) {
+			s.without("with method "+a.Method, key)
+		}
+	}
+	a.Role, a.RoleID = s.text("role", roleName), s.text("role_id", tokenType)
+	a.SecretIDFile, a.TokenFile = s.pathAt("secret_id_file"), s.pathAt("token_file")
+	a.JWTFile, a.CertFile, a.KeyFile = s.pathAt("jwt_file"), s.pathAt("cert_file"), s.pathAt("key_file")
+	if slices.Contains(method.may, "mount") {
+		a.Mount = s.textOr("mount", a.Method, mountPath)
+	}
+	if a.Method == "kubernetes" {
+		a.JWTFile = cmp.Or(a.JWTFile, serviceAccount)
+	}
+	a.Wrapping = s.text("secret_id_response_wrapping_path", madeAt(a.Mount))
 	return a
 }
 
-func vaultMethod(s string) string {
-	switch s {
-	case "token", "approle":
+// madeAt accepts the path that makes the secret ids of one AppRole at mount.
+func madeAt(mount string) rule {
+	return func(s string) string {
+		role, ok := strings.CutPrefix(s, "auth/"+mount+"/role/")
+		role, ok2 := strings.CutSuffix(role, "/secret-id")
+		if !ok || !ok2 || roleName(role) != "" {
+			return "must be auth/" + mount + "/role/<role>/secret-id"
+		}
 		return ""
-	case "token_file", "kubernetes", "jwt", "cert":
-		return "is not available yet; use approle, or token for development"
 	}
-	return "must be one of token, approle"
+}
+
+// pathAt returns the path at key, of a file that is not read here.
+func (s *section) pathAt(key string) string {
+	name := s.text(key, atMost(4096))
+	if name == "" {
+		return ""
+	}
+	return s.l.path(name)
 }
 
 func readStore(s *section) (st Store) {
@@ -120,9 +192,7 @@ func readStore(s *section) (st Store) {
 	}
 	defer s.end()
 	s.need("path")
-	if name := s.text("path", atMost(4096)); name != "" {
-		st.Path = s.l.path(name)
-	}
+	st.Path = s.pathAt("path")
 	st.Results = s.duration("keep_results", time.Minute, mostKept)
 	st.Keys = s.duration("keep_keys", time.Minute, mostKept)
 	if st.Results > 0 && st.Keys < st.Results {

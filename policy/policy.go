@@ -65,20 +65,25 @@ type Listen struct {
 
 // Vault is where the broker keeps and reads secrets.
 type Vault struct {
-	Address string         // empty: whoever builds the client takes VAULT_ADDR
-	CA      *x509.CertPool // nil: the system's
-	Auth    VaultAuth
-	Role    string // hold.role: the token role that mints epochs
+	Address   string         // "https://…" or "unix:/…"; empty: whoever builds the client takes VAULT_ADDR
+	Namespace string         // "team/a"; empty: the root, or what has none
+	CA        *x509.CertPool // nil: the system's
+	Auth      VaultAuth
+	Role      string // hold.role: the token role that mints epochs
 
 	PerOperation bool // hold.per: a token of its own for each operation, instead of an epoch's
 }
 
 // VaultAuth is how the broker logs in to Vault.
 type VaultAuth struct {
-	Method   string // "token" or "approle"
-	Mount    string // approle; default "approle"
+	Method   string // one of the names in vaultMethods
+	Mount    string // approle, kubernetes, jwt, cert; default the method's name
+	Role     string // kubernetes, jwt; cert: may be empty
 	RoleID   string // approle
-	SecretID string // approle: path of the file that holds it
+	Wrapping string // approle: secret_id_response_wrapping_path; empty: the file holds the secret id itself
+
+	// Paths of files. They are read at each login, not here.
+	SecretIDFile, TokenFile, JWTFile, CertFile, KeyFile string
 }
 
 // Store is where the rows live.

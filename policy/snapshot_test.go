@@ -27,8 +27,9 @@ const full = `version: 1
 listen: {api: "unix:/run/broker/api.sock", metrics: "[::1]:8472"}
 vault:
   address: https://vault.example.org:8200
+  namespace: team/a
   ca_file: ca.pem
-  auth: {method: approle, mount: approle/team, role_id: "role-7", secret_id_file: secret-id}
+  auth: {method: approle, mount: approle/team, role_id: "role-7", secret_id_file: secret-id, secret_id_response_wrapping_path: auth/approle/team/role/broker/secret-id}
   hold: {role: broker-op, per: operation}
 store: {path: data/broker.db, keep_results: 24h, keep_keys: 48h}
 operation: {timeout: 1m30s}
@@ -138,7 +139,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			DefaultTTL: time.Minute, MaxTTL: 2 * time.Minute, ClockSkew: 5 * time.Second,
 		},
 		Timeout: 5 * time.Second,
-		Where:   "profiles.yaml:21",
+		Where:   "profiles.yaml:22",
 	}, &policy.Profile{
 		ID:               "plain",
 		TokenEndpoint:    parseURL(t, "https://plain.example.org/token"),
@@ -148,7 +149,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		GrantType:        tokenExchange, SubjectParam: "subject_token", SubjectTokenType: accessToken,
 		RequestedTokenType: accessToken, AudienceParam: "audience", ScopeSeparator: " ",
 		Response: policy.Response{TokenFormat: "opaque", AudienceUnverified: true, MaxTTL: 5 * time.Minute, ClockSkew: 5 * time.Second},
-		Where:    "profiles.yaml:52",
+		Where:    "profiles.yaml:53",
 	}
 	records, tickets := &policy.Server{
 		ID:         "records",
@@ -174,7 +175,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			"send":   {Enabled: true, Effect: "write", Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
 		},
 		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
-		Where:    "profiles.yaml:59",
+		Where:    "profiles.yaml:60",
 	}, &policy.Server{
 		ID:               "tickets",
 		URL:              parseURL(t, "https://tickets.example.org/mcp"),
@@ -186,14 +187,14 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Placement: "header", Header: "X-Api-Key",
 		},
 		Tools: map[string]policy.Tool{},
-		Where: "profiles.yaml:75",
+		Where: "profiles.yaml:76",
 	}
 	grant := &policy.Grant{
 		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",
 		Credential:       policy.Credential{Kind: policy.Stored, Ref: ref(t, "vault:kv/broker/subjects/7#token")},
 		AllowedAudiences: []string{"mcp-api"}, AllowedScopes: []string{"records.read"},
 		Expires: time.Date(2027, 3, 31, 0, 0, 0, 0, time.UTC),
-		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:42",
+		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:43",
 	}
 
 	for name, r := range map[string]struct{ want, got any }{
@@ -204,10 +205,11 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		"timeout": {90 * time.Second, s.Timeout},
 		"stop":    {policy.Stop{Delay: 5 * time.Second, Drain: 105 * time.Second, Grace: 2 * time.Minute}, s.Stop},
 		"vault": {policy.Vault{
-			Address: "https://vault.example.org:8200", CA: ca, Role: "broker-op", PerOperation: true,
-			Auth: policy.VaultAuth{Method: "approle", Mount: "approle/team", RoleID: "role-7", SecretID: filepath.Join(dir, "secret-id")},
+			Address: "https://vault.example.org:8200", Namespace: "team/a", CA: ca, Role: "broker-op", PerOperation: true,
+			Auth: policy.VaultAuth{Method: "approle", Mount: "approle/team", RoleID: "role-7", SecretIDFile: filepath.Join(dir, "secret-id"),
+				Wrapping: "auth/approle/team/role/broker/secret-id"},
 		}, s.Vault},
-		"callers":  {[]*policy.Caller{{ID: "gateway", Servers: []string{"records", "tickets"}, Zone: 3, Where: "profiles.yaml:12"}}, s.Callers()},
+		"callers":  {[]*policy.Caller{{ID: "gateway", Servers: []string{"records", "tickets"}, Zone: 3, Where: "profiles.yaml:13"}}, s.Callers()},
 		"profiles": {[]*policy.Profile{company, plain}, s.Profiles()},
 		"servers":  {[]*policy.Server{records, tickets}, s.Servers()},
 		"grants":   {[]*policy.Grant{grant}, slices.Collect(s.Grants("company"))},

@@ -6,9 +6,10 @@ import (
 	"strings"
 )
 
-// A Ref names one field of one Vault secret: vault:<mount>/<path>#<field>.
-// The zero Ref names nothing.
-type Ref struct{ mount, path, field string }
+// A Ref names one field of one Vault secret: vault:<mount>/<path>#<field>. A mount
+// may have more than one segment: which of them are the mount's, Vault knows. The
+// zero Ref names nothing.
+type Ref struct{ path, field string }
 
 var segment = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}$`)
 
@@ -16,21 +17,19 @@ var segment = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.@-]{0,127}$`)
 // could read as something else ("..", an empty one, "%2f", a query).
 func ParseRef(s string) (Ref, error) {
 	rest, ok := strings.CutPrefix(s, "vault:")
-	where, field, ok2 := strings.Cut(rest, "#")
-	mount, path, ok3 := strings.Cut(where, "/")
-	if !ok || !ok2 || !ok3 {
+	path, field, ok2 := strings.Cut(rest, "#")
+	if !ok || !ok2 || !strings.Contains(path, "/") {
 		return Ref{}, fmt.Errorf(`a credential is written "vault:<mount>/<path>#<field>"`)
 	}
-	for _, seg := range append(strings.Split(path, "/"), mount, field) {
+	for _, seg := range append(strings.Split(path, "/"), field) {
 		if !segment.MatchString(seg) || strings.Contains(seg, "..") {
 			return Ref{}, fmt.Errorf(`%q in a credential reference: segments are letters, digits and "_.@-"`, seg)
 		}
 	}
-	return Ref{mount, path, field}, nil
+	return Ref{path, field}, nil
 }
 
-func (r Ref) Mount() string  { return r.mount }
-func (r Ref) Path() string   { return r.path }
+func (r Ref) Path() string   { return r.path } // with the mount
 func (r Ref) Field() string  { return r.field }
 func (r Ref) IsZero() bool   { return r == Ref{} }
-func (r Ref) String() string { return "vault:" + r.mount + "/" + r.path + "#" + r.field }
+func (r Ref) String() string { return "vault:" + r.path + "#" + r.field }

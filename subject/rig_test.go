@@ -199,9 +199,10 @@ func (r *rig) broker() *subject.Resolver {
 	r.t.Helper()
 	roleID, _ := r.ask("GET", "auth/approle/role/broker/role-id", "")["role_id"].(string)
 	secretID, _ := r.ask("PUT", "auth/approle/role/broker/secret-id", "{}")["secret_id"].(string)
+	file := filepath.Join(r.t.TempDir(), "secret_id")
+	r.must(os.WriteFile(file, []byte(secretID), 0o600))
 	c, err := vault.New(vault.Config{Address: r.door.address, Transport: r.door.transport, Role: "broker-op",
-		Auth:     policy.VaultAuth{Method: "approle", RoleID: roleID},
-		SecretID: func() (secret.Text, error) { return secret.New(secretID), nil }})
+		Auth: policy.VaultAuth{Method: "approle", RoleID: roleID, SecretIDFile: file}})
 	r.must(err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})

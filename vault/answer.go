@@ -25,13 +25,17 @@ type answer struct {
 	members map[string]strictjson.Raw // nil for a 204
 }
 
-// answers is the transport under every call. It reads each answer whole and
-// lets only those of Vault through: whoever else answers (a proxy, a redirect)
-// must not be read as "stored", "gone" or "denied".
+// answers is the transport under every call, so that each request is in the
+// namespace. It reads each answer whole and lets only those of Vault through:
+// whoever else answers (a proxy, a redirect) must not be read as "stored", "gone"
+// or "denied".
 //
 // It has no CloseIdleConnections on purpose: the library calls that after each
 // call without an answer, and all operations would have to dial anew.
-type answers struct{ next http.RoundTripper }
+type answers struct {
+	next      http.RoundTripper
+	namespace string // empty: none
+}
 
 func (t answers) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, _, err := t.exchange(req)
@@ -41,6 +45,9 @@ func (t answers) RoundTrip(req *http.Request) (*http.Response, error) {
 // exchange returns an answer of Vault in two forms, so that nobody has to parse
 // it a second time: as the library wants it, and as it was understood.
 func (t answers) exchange(req *http.Request) (*http.Response, answer, error) {
+	if t.namespace != "" {
+		req.Header.Set("X-Vault-Namespace", t.namespace)
+	}
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
 		return nil, answer{}, err
@@ -84,16 +91,23 @@ func ofVault(resp *http.Response, body []byte) (members map[string]strictjson.Ra
 
 // plain sends one request without the library. The path is without /v1/.
 func (c *Client) plain(ctx context.Context, method, path string, token secret.Text, body []byte) (answer, error) {
+	return c.send(ctx, method, path, token, "application/json", body)
+}
+
+func (c *Client) send(ctx context.Context, method, path string, token secret.Text, media string, body []byte) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, c.address+"/v1/"+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err
 	}
+	req.GetBody = nil // without it no transport can send it twice
 	req.Header.Set("X-Vault-Request", "true")
-	req.Header.Set("X-Vault-Token", token.Reveal())
+	if !token.IsZero() { // a proxy's login has none
+		req.Header.Set("X-Vault-Token", token.Reveal())
+	}
 	if len(body) > 0 {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", media)
 	}
 	_, a, err := c.answers.exchange(req)
 	return a, err
@@ -101,10 +115,10 @@ func (c *Client) plain(ctx context.Context, method, path string, token secret.Te
 
 // library returns a client of the library that carries this token and takes
 // nothing from the environment: NewClient reads it whatever the config says.
-func (c *Client) library(token secret.Text) (*api.Client, error) {
+func (c *Client) library(token secret.Text, way answers) (*api.Client, error) {
 	client, err := api.NewClient(&api.Config{
 		Address:          c.address,
-		HttpClient:       &http.Client{Transport: c.answers},
+		HttpClient:       &http.Client{Transport: way},
 		DisableRedirects: true,
 		// No retry, whatever happened: a token that was made may not be made again.
 		CheckRetry: func(context.Context, *http.Response, error) (bool, error) { return false, nil },

@@ -37,19 +37,27 @@
 // the same transport: the library would need a copy of itself for each token, and is
 // slower.
 //
+// The ways to log in are in methods.go and approle.go, and what a file that proves
+// who we are has to look like in files.go. With method "proxy" there is no token of
+// the login here: a Vault Proxy adds it to requests that have none.
+//
 // This package does not decide who may use a credential, keeps no token between
-// two reads, and knows nothing of operations. Mounts of more than one path
-// segment, namespaces and sockets are not supported.
+// two reads, and knows nothing of operations.
 package vault
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,20 +69,19 @@ import (
 
 // Config is what a Client needs from the world.
 type Config struct {
-	Address string         // http or https, host and port, no path
-	CA      *x509.CertPool // nil: the system's
-	Auth    policy.VaultAuth
-	Role    string // the token role that mints epochs
+	Address   string         // http or https, host and port, no path; or "unix:" and an absolute path
+	Namespace string         // "team/a"; empty: none
+	CA        *x509.CertPool // nil: the system's
+	Auth      policy.VaultAuth
+	Role      string      // the token role that mints epochs
+	Token     secret.Text // auth method "token"
 
 	// PerOperation gives each hold an epoch of its own.
 	PerOperation bool
 
-	Token    secret.Text                 // auth method "token"
-	SecretID func() (secret.Text, error) // auth method "approle": called at each login
-
 	Now       func() time.Time  // nil: time.Now
 	Log       *slog.Logger      // nil: none
-	Transport http.RoundTripper // nil: egress, to the address alone
+	Transport http.RoundTripper // nil: egress, to the address alone; method "cert" needs that
 }
 
 const (
@@ -82,6 +89,8 @@ const (
 	rotation  = 30 * time.Second // of an epoch with a full life; a shorter one is replaced sooner
 	skew      = 2 * time.Second  // an epoch with less to live takes no new hold
 	slack     = time.Second      // Vault has destroyed what ran out this long ago
+	ahead     = 15 * time.Second // a login is renewed this long before it has less to live than an epoch: time for more than one try
+	glance    = 10 * time.Second // from one look at the token file to the next
 	patience  = 5 * time.Second  // for one answer, if the caller's context allows as much
 	idle      = 64               // connections kept for as many operations at a time
 )
@@ -94,19 +103,23 @@ const Leftover = epochLife + slack
 // be running for it to become and stay ready.
 type Client struct {
 	address string
+	host    egress.Host
 	auth    policy.VaultAuth
 	role    string
 	token   secret.Text
-	secret  func() (secret.Text, error)
 	now     func() time.Time
 	log     *slog.Logger
 	answers answers // the transport to Vault
 	release func()  // closes idle connections
+	told    string  // Run's: what it has logged of readiness last
 
 	perOperation bool
 
 	wake      chan struct{} // holds one: Run has something to do
-	loggingIn chan struct{} // holds one: a login is under way
+	loggingIn chan struct{} // holds one: a login is under way, and what stands next is whose it is
+	approle   approle
+	lost      error     // of the last attempt, if it failed
+	restUntil time.Time // before this nobody tries again
 
 	mu      sync.Mutex          // guards all below; never held across I/O
 	login   *login              // nil: none yet
@@ -118,22 +131,33 @@ type Client struct {
 	mints, revocations, drops map[string]uint64 // see Stats
 
 	trouble *fault.Error  // why there is no login or epoch, if Run knows
+	lookAt  time.Time     // when to look at the token file again
+	unread  error         // why it could not be read the last time
 	changed chan struct{} // closed and replaced when readiness may have changed
 }
+
+// A namespace stands in a header. What Vault keeps for itself is refused by it.
+var namespace = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}(/[A-Za-z0-9_][A-Za-z0-9_-]{0,63}){0,7}$`)
 
 // A name may stand in a path of ours.
 var name = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]{0,127}$`)
 
+// A mount may have more than one name in its path.
+var mount = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(/[A-Za-z0-9_-]{1,64}){0,3}$`)
+
 // New checks c and returns a Client that has not spoken to Vault yet. The error
 // is a *fault.Error that says what to mend.
 func New(c Config) (*Client, error) {
-	address, err := c.check()
-	if err != nil {
-		return nil, err
+	host, what := c.host()
+	if what == "" {
+		what = c.check(host.URL)
+	}
+	if what != "" {
+		return nil, fault.New("vault.New", fault.VaultNotReady, what)
 	}
 	v := &Client{
-		address: address.Scheme + "://" + address.Host,
-		auth:    c.Auth, role: c.Role, token: c.Token, secret: c.SecretID,
+		address: host.URL.Scheme + "://" + host.URL.Host, host: host,
+		auth: c.Auth, role: c.Role, token: c.Token,
 		now: c.Now, log: c.Log, perOperation: c.PerOperation,
 		wake: make(chan struct{}, 1), loggingIn: make(chan struct{}, 1), changed: make(chan struct{}),
 		own: map[*epoch]bool{}, pending: map[*Hold]time.Time{}, mounts: map[string]int{},
@@ -147,44 +171,71 @@ func New(c Config) (*Client, error) {
 	}
 	client := &http.Client{Transport: c.Transport}
 	if c.Transport == nil {
-		client = egress.NewClient(egress.Host{URL: address, AnyAddress: true, CA: c.CA}, idle)
+		client = egress.NewClient(host, idle)
 	}
 	v.release = client.CloseIdleConnections
-	v.answers = answers{client.Transport}
-	if v.auth.Mount == "" {
-		v.auth.Mount = "approle"
-	}
+	v.answers = answers{client.Transport, c.Namespace}
+	v.auth.Mount = cmp.Or(v.auth.Mount, v.auth.Method)
 	return v, nil
 }
 
-func (c Config) check() (*url.URL, error) {
-	refuse := func(format string, args ...any) (*url.URL, error) {
-		return nil, fault.New("vault.New", fault.VaultNotReady, fmt.Sprintf(format, args...))
+// host is where Vault is, or what is wrong with its address.
+func (c Config) host() (h egress.Host, what string) {
+	if path, ok := strings.CutPrefix(c.Address, "unix:"); ok {
+		if !filepath.IsAbs(path) || filepath.Clean(path) != path {
+			return h, `the address of a socket is "unix:" and an absolute path`
+		}
+		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}
+		return egress.Host{URL: &url.URL{Scheme: "http", Host: "localhost"}, Dial: dial}, ""
 	}
 	u, err := url.Parse(c.Address)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil:
-		return refuse("the address must be http or https, a host and a port")
+		return h, "the address must be http or https, a host and a port"
 	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return refuse("the address must not have a path or a query")
+		return h, "the address must not have a path or a query"
+	}
+	return egress.Host{URL: u, AnyAddress: true, CA: c.CA}, ""
+}
+
+// check says what is missing, or does not fit. The files are not opened yet.
+func (c Config) check(address *url.URL) (what string) {
+	switch {
 	case !name.MatchString(c.Role):
-		return refuse("%q is no name of a token role", c.Role)
-	case c.Auth.Mount != "" && !name.MatchString(c.Auth.Mount):
-		return refuse("%q is no name of an auth mount", c.Auth.Mount)
+		return fmt.Sprintf("%q is no name of a token role", c.Role)
+	case c.Auth.Mount != "" && !mount.MatchString(c.Auth.Mount):
+		return fmt.Sprintf("%q is no name of an auth mount", c.Auth.Mount)
+	case c.Namespace != "" && !namespace.MatchString(c.Namespace):
+		return fmt.Sprintf("%q is no path of a namespace", c.Namespace)
 	}
-	switch c.Auth.Method {
+	a := c.Auth
+	switch a.Method {
 	case "token":
-		if c.Token.IsZero() {
-			return refuse("the auth method is token, and VAULT_TOKEN is empty")
-		}
+		return missingOf("the auth method is token, and VAULT_TOKEN is empty", !c.Token.IsZero())
+	case "token_file":
+		return missingOf("the auth method is token_file, and the file is not named", a.TokenFile != "")
 	case "approle":
-		if c.Auth.RoleID == "" || c.SecretID == nil {
-			return refuse("the auth method is approle, and role_id or secret_id is missing")
+		return missingOf("the auth method is approle, and role_id or secret_id_file is missing", a.RoleID != "", a.SecretIDFile != "")
+	case "kubernetes", "jwt":
+		return missingOf("the auth method is "+a.Method+", and role or jwt_file is missing", a.Role != "", a.JWTFile != "")
+	case "cert":
+		if address.Scheme != "https" || c.Transport != nil {
+			return "the auth method is cert, and a certificate is shown over https alone"
 		}
-	default:
-		return refuse("%q is no auth method that is supported: token, approle", c.Auth.Method)
+		return missingOf("the auth method is cert, and cert_file or key_file is missing", a.CertFile != "", a.KeyFile != "")
+	case "proxy":
+		return missingOf("the auth method is proxy, and the address is no Unix socket", strings.HasPrefix(c.Address, "unix:"))
 	}
-	return u, nil
+	return fmt.Sprintf("%q is no auth method that is supported: approle, kubernetes, jwt, cert, token_file, proxy, token", a.Method)
+}
+
+func missingOf(what string, there ...bool) string {
+	if slices.Contains(there, false) {
+		return what
+	}
+	return ""
 }
 
 // Ready returns nil when new operations can be held for as long as they may
@@ -201,8 +252,12 @@ func (c *Client) Ready() error {
 	case c.login == nil || c.login.over(now):
 		return refuse("no login%s", c.becauseLocked())
 	case c.login.left(now) < epochLife:
-		return refuse("the login token lives %.0fs, %.0fs are needed: let it be renewed, or raise its ttl",
-			c.login.left(now).Seconds(), epochLife.Seconds())
+		why := ""
+		if c.trouble != nil {
+			why = ": " + c.trouble.Error()
+		}
+		return refuse("the login token lives %.0fs, %.0fs are needed: let it be renewed, or raise its ttl%s",
+			c.login.left(now).Seconds(), epochLife.Seconds(), why)
 	case len(c.epochs) > 0 && c.epochs[len(c.epochs)-1].life < epochLife:
 		return refuse("the minted epoch lives %.0fs, %.0fs are needed: set token_explicit_max_ttl on role %s",
 			c.epochs[len(c.epochs)-1].life.Seconds(), epochLife.Seconds(), c.role)

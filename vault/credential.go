@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/secret"
@@ -22,25 +23,21 @@ func (c *Client) Credential(ctx context.Context, ref secret.Ref) (value secret.T
 
 func (c *Client) credential(ctx context.Context, l *login, ref secret.Ref) (secret.Text, error) {
 	const op = "vault.Credential"
-	version, err := c.version(ctx, l, ref.Mount())
+	e, err := c.engine(ctx, l, ref)
 	if err != nil {
 		return secret.Text{}, err
 	}
-	path := ref.Mount() + "/" + ref.Path()
-	if version == 2 {
-		path = ref.Mount() + "/data/" + ref.Path()
-	}
-	a, err := c.plain(ctx, http.MethodGet, path, l.token, nil)
+	a, err := c.plain(ctx, http.MethodGet, e.path(ref), l.token, nil)
 	switch {
 	case err != nil:
 		return secret.Text{}, unanswered(op, err)
 	case a.status == http.StatusNotFound: // also a deleted version, whatever the body says
-		c.forgetMount(ref.Mount()) // or the mount is another one than it was
+		c.forgetMount(e.mount) // or the mount is another one than it was
 		return secret.Text{}, missing(ref)
 	case a.status != http.StatusOK:
 		return secret.Text{}, unwanted(op, a)
 	}
-	value, ok := field(a, version, ref.Field())
+	value, ok := field(a, e.version, ref.Field())
 	if !ok {
 		return secret.Text{}, missing(ref)
 	}
@@ -62,36 +59,61 @@ func field(a answer, version int, name string) (value string, ok bool) {
 	return value, ok && value != ""
 }
 
-// version returns the version of the KV engine at a mount. It is asked for once.
-func (c *Client) version(ctx context.Context, l *login, mount string) (int, error) {
+// An engine is a KV engine: where it is mounted, and which version it has.
+type engine struct {
+	mount   string
+	version int
+}
+
+// path is where a secret is read, and in version 2 also written.
+func (e engine) path(ref secret.Ref) string {
+	if e.version == 2 {
+		return e.mount + "/data" + strings.TrimPrefix(ref.Path(), e.mount)
+	}
+	return ref.Path()
+}
+
+// engine returns the KV engine that a reference leads to. Vault is asked once for
+// each: which part of a path is the mount only Vault knows. No mount lies below
+// another, so a known one that a path begins with is the one.
+func (c *Client) engine(ctx context.Context, l *login, ref secret.Ref) (engine, error) {
 	const op = "vault.mount"
-	c.mu.Lock()
-	known := c.mounts[mount]
-	c.mu.Unlock()
-	if known != 0 {
+	if known := c.knownEngine(ref.Path()); known.version != 0 {
 		return known, nil
 	}
-	a, err := read(ctx, l.client, "sys/internal/ui/mounts/"+mount)
+	a, err := read(ctx, l.client, "sys/internal/ui/mounts/"+ref.Path())
 	switch {
 	case err != nil:
-		return 0, unanswered(op, err)
+		return engine{}, unanswered(op, err)
 	case a.status != http.StatusOK:
-		return 0, unwanted(op, a)
+		return engine{}, unwanted(op, a)
 	}
 	data := a.object("data")
 	kind, _ := member[string](data, "type")
 	path, _ := member[string](data, "path")
-	if kind != "kv" || path != mount+"/" {
-		return 0, fault.New(op, fault.VaultUnexpected, fmt.Sprintf("%q is no mount of a KV engine", mount))
+	found, ends := strings.CutSuffix(path, "/")
+	if kind != "kv" || !ends || !mount.MatchString(found) || !strings.HasPrefix(ref.Path(), path) {
+		return engine{}, fault.New(op, fault.VaultUnexpected, fmt.Sprintf("%q does not lead to a KV engine", ref))
 	}
-	version := 1 // an engine from before there were versions has no options
+	e := engine{found, 1} // one from before there were versions has no options
 	if v, _ := member[string](a.object("data", "options"), "version"); v == "2" {
-		version = 2
+		e.version = 2
 	}
 	c.mu.Lock()
-	c.mounts[mount] = version
+	c.mounts[e.mount] = e.version
 	c.mu.Unlock()
-	return version, nil
+	return e, nil
+}
+
+func (c *Client) knownEngine(path string) engine {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range path {
+		if path[i] == '/' && c.mounts[path[:i]] != 0 {
+			return engine{path[:i], c.mounts[path[:i]]}
+		}
+	}
+	return engine{}
 }
 
 func (c *Client) forgetMount(mount string) {

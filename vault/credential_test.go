@@ -145,6 +145,28 @@ func TestTheMountIsAskedForAgainWhenNothingIsThere(t *testing.T) {
 	})
 }
 
+// What Vault says of a mount counts if it can be the mount of the reference.
+func TestAnotherMountIsNone(t *testing.T) {
+	for _, said := range []string{
+		`{"type":"kv","path":"other/","options":{"version":"2"}}`, `{"type":"kv","path":"kv/broker/subjects/7/","options":{"version":"2"}}`,
+		`{"type":"kv","path":"k/","options":{"version":"2"}}`, `{"type":"kv","path":"kv","options":{"version":"2"}}`, `{"type":"kv","path":"/"}`,
+		`{"type":"kv","path":""}`, `{"type":"kv"}`, `{"type":"transit","path":"kv/"}`, `null`,
+	} {
+		bubble(t, func(t *testing.T, b *box) {
+			b.subject7()
+			c, _ := run(t, b.config())
+			ready(t, c)
+			b.Fail("GET", "sys/internal/ui/mounts/kv", 1, devvault.Failure{Status: 200, Body: `{"data":` + said + `}`})
+			if _, err := c.Credential(t.Context(), ref(t, subject7)); fault.ReasonOf(err) != fault.VaultUnexpected {
+				t.Errorf("%s: %v", said, err)
+			}
+			if n := b.Count("GET", "kv/") + b.Count("GET", "other/"); n != 0 {
+				t.Errorf("%s: %d reads", said, n)
+			}
+		})
+	}
+}
+
 func TestNotReadyBeforeTheLogin(t *testing.T) {
 	c, err := vault.New((&box{devvault.New(devvault.Options{})}).config())
 	if err != nil {
@@ -158,20 +180,27 @@ func TestNotReadyBeforeTheLogin(t *testing.T) {
 	}
 }
 
-// Whatever stands in VAULT_ variables, the requests are the same.
-func TestTheEnvironmentChangesNothing(t *testing.T) {
+// oddEnvironment sets what the library and net/http would read.
+func oddEnvironment(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("a request went to an address of the environment")
 	}))
-	defer elsewhere.Close()
+	t.Cleanup(elsewhere.Close)
 	for name, value := range map[string]string{
 		"VAULT_ADDR": elsewhere.URL, "VAULT_AGENT_ADDR": elsewhere.URL, "VAULT_PROXY_ADDR": elsewhere.URL,
 		"HTTP_PROXY": elsewhere.URL, "HTTPS_PROXY": elsewhere.URL, "VAULT_HTTP_PROXY": elsewhere.URL,
 		"VAULT_TOKEN": "token-of-the-environment", "VAULT_NAMESPACE": "somewhere", "VAULT_WRAP_TTL": "60",
-		"VAULT_HEADERS": `{"Extra":"x"}`, "VAULT_SKIP_VERIFY": "true", "VAULT_MAX_RETRIES": "9",
+		"VAULT_HEADERS": `{"Extra":"x"}`, "VAULT_SKIP_VERIFY": "true", "VAULT_MAX_RETRIES": "9", "VAULT_TLS_SERVER_NAME": "elsewhere",
+		"VAULT_SRV_LOOKUP": "true", "VAULT_RATE_LIMIT": "1", "VAULT_CLIENT_TIMEOUT": "1", "VAULT_DISABLE_REDIRECTS": "false",
+		"BAO_ADDR": elsewhere.URL, "BAO_TOKEN": "token-of-the-environment",
 	} {
 		t.Setenv(name, value)
 	}
+}
+
+// Whatever stands in VAULT_ variables, the requests are the same.
+func TestTheEnvironmentChangesNothing(t *testing.T) {
+	oddEnvironment(t)
 	dev, url := start(t)
 	conf := (&box{dev}).loggedIn(t)
 	conf.Address = url

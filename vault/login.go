@@ -13,15 +13,17 @@ import (
 	"onbehalf.internal/broker/strictjson"
 )
 
-// A login is one token of ours. A new login is a new value: the identity of the
-// pointer says whether somebody has logged in meanwhile.
+// A login is one token to log in with. A new login is a new value: the identity of
+// the pointer says whether somebody has logged in meanwhile.
 type login struct {
 	client    *api.Client // carries the token
-	token     secret.Text
-	ours      bool // we made the token, and revoke it at the end
+	token     secret.Text // zero: a Vault Proxy adds it
+	ours      bool        // we made the token, and revoke it at the end
 	renewable bool
+	release   func() // closes idle connections of its own; nil: it has none
 
-	ends    time.Time // zero: never; guarded by Client.mu, like renewAt
+	// Guarded by Client.mu.
+	ends    time.Time // zero: never
 	renewAt time.Time // zero: never
 }
 
@@ -34,15 +36,20 @@ func (l *login) left(now time.Time) time.Duration {
 	return l.ends.Sub(now)
 }
 
-// live sets how long l lives, counted from before the request that said so.
-// Its life is renewed when two thirds of it are over, and a short one while it has
-// still more than an epoch needs: epochs die with their login.
+// live sets how long l lives, counted from before the request that said so. Its
+// life is renewed when two thirds of it are over, or sooner where less than an
+// epoch needs would be left: an epoch dies with its login.
 func (l *login) live(since time.Time, life time.Duration) {
 	l.ends, l.renewAt = time.Time{}, time.Time{}
-	if life > 0 {
-		l.ends = since.Add(life)
-		l.renewAt = since.Add(max(time.Second, life/3, min(life/3*2, life-2*epochLife)))
+	if life <= 0 {
+		return
 	}
+	at := life / 3 * 2
+	if need := epochLife + ahead; life > need {
+		at = min(at, life-need)
+	}
+	l.ends = since.Add(life)
+	l.renewAt = since.Add(max(time.Second, at))
 }
 
 func (c *Client) currentLogin() *login {
@@ -51,20 +58,46 @@ func (c *Client) currentLogin() *login {
 	return c.login
 }
 
+// stands reports whether there is a login that epochs can be minted with.
+func (c *Client) stands() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.login != nil && !c.login.over(c.now())
+}
+
 // keepLogin does what is due for the login: the first one, a renewal, the next.
 func (c *Client) keepLogin(ctx context.Context) error {
 	c.mu.Lock()
 	l, now := c.login, c.now()
 	over := l == nil || l.over(now)
 	due := over || !l.renewAt.IsZero() && !now.Before(l.renewAt)
+	look := !over && !now.Before(c.lookAt)
 	c.mu.Unlock()
-	switch {
-	case !due:
+	switch moved := look && c.moved(l); {
+	case !due && !moved:
 		return nil
-	case over || !l.renewable:
+	case over || moved || !l.renewable:
 		return c.logIn(ctx, l)
 	}
 	return c.renew(ctx, l)
+}
+
+// moved reports whether the token file holds another token than l's. A file that
+// cannot be read, or holds nothing, says nothing against a login that stands; that
+// it is so is logged when it begins.
+func (c *Client) moved(l *login) bool {
+	if c.auth.Method != "token_file" {
+		return false
+	}
+	token, err := readSecret(c.auth.TokenFile, agents)
+	c.mu.Lock()
+	news := err != nil && (c.unread == nil || err.Error() != c.unread.Error())
+	c.unread, c.lookAt = err, c.now().Add(glance)
+	c.mu.Unlock()
+	if news {
+		c.log.Warn("vault token file", "error", err)
+	}
+	return err == nil && !token.Equal(l.token)
 }
 
 // renew extends l. Where Vault does not extend it any more (its maximum is
@@ -109,11 +142,15 @@ func (c *Client) logIn(ctx context.Context, old *login) error {
 }
 
 // replace returns a login to use after Vault denied something to old: another
-// one if old is dead, else old itself, for then the refusal was policy's.
+// one if old is dead or its file holds another token, else old itself, for then
+// the refusal was policy's.
 func (c *Client) replace(ctx context.Context, old *login) (*login, error) {
 	err := c.alone(ctx, func() error {
-		if c.currentLogin() != old {
+		switch {
+		case c.currentLogin() != old:
 			return nil
+		case c.moved(old):
+			return c.enter(ctx)
 		}
 		a, err := read(ctx, old.client, "auth/token/lookup-self")
 		switch {
@@ -129,94 +166,71 @@ func (c *Client) replace(ctx context.Context, old *login) (*login, error) {
 	return c.currentLogin(), err
 }
 
+// alone runs f for one at a time. What failed is not tried again within a second,
+// however many ask: its error is theirs too. Run waits longer by itself.
 func (c *Client) alone(ctx context.Context, f func() error) error {
 	select {
 	case c.loggingIn <- struct{}{}:
 		defer func() { <-c.loggingIn }()
-		return f()
 	case <-ctx.Done():
 		return unanswered("vault.login", ctx.Err())
 	}
+	if c.now().Before(c.restUntil) {
+		return c.lost
+	}
+	err := f()
+	if err != nil && ctx.Err() == nil { // one who had no time left has found out nothing
+		c.lost, c.restUntil = err, c.now().Add(time.Second)
+	}
+	return err
 }
 
 // enter logs in. Epochs of the former login stay until their operations end;
 // Run mints the next one under the new login.
 func (c *Client) enter(ctx context.Context) error {
-	byMethod := c.byToken
-	if c.auth.Method == "approle" {
-		byMethod = c.byAppRole
+	l, err := c.prove(ctx)
+	if err == nil {
+		err = c.namespaced(ctx, l)
 	}
-	l, err := byMethod(ctx)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
+	old := c.login
 	c.login = l
 	left := l.left(c.now())
+	c.lookAt = c.now().Add(glance)
 	c.announceLocked()
 	c.mu.Unlock()
+	if old != nil && old.release != nil {
+		old.release()
+	}
 	c.log.Info("vault login", "method", c.auth.Method, "life", left)
 	c.rouse()
 	return nil
 }
 
-// byToken looks up what the given token is good for.
-func (c *Client) byToken(ctx context.Context) (*login, error) {
+// namespaced refuses a Vault that has no namespaces: it ignores the header and
+// would answer from its root. It is asked for a namespace that cannot be.
+func (c *Client) namespaced(ctx context.Context, l *login) error {
 	const op = "vault.login"
-	client, err := c.library(c.token)
-	if err != nil {
-		return nil, err
+	if c.answers.namespace == "" {
+		return nil
 	}
-	since := c.now()
-	a, err := read(ctx, client, "auth/token/lookup-self")
+	nowhere, err := c.library(l.token, answers{c.answers.next, c.answers.namespace + "/no-such-namespace"})
+	if err != nil {
+		return err
+	}
+	a, err := read(ctx, nowhere, "auth/token/lookup-self")
 	switch {
 	case err != nil:
-		return nil, unanswered(op, err)
-	case a.status != http.StatusOK:
-		return nil, unwanted(op, a)
+		return unanswered(op, err)
+	case a.status == http.StatusOK:
+		return fault.New(op, fault.VaultNotReady, "this Vault has no namespaces, and would ignore vault.namespace: remove it, or name another Vault")
+	case a.status >= 500 || a.status == http.StatusTooManyRequests:
+		return unwanted(op, a)
 	}
-	data := a.object("data")
-	life, ok := seconds(data, "ttl")
-	if !ok {
-		return nil, fault.New(op, fault.VaultUnexpected, "a lookup without a ttl")
-	}
-	l := &login{client: client, token: c.token}
-	l.renewable, _ = member[bool](data, "renewable")
-	l.live(since, life)
-	return l, nil
-}
-
-func (c *Client) byAppRole(ctx context.Context) (*login, error) {
-	const op = "vault.login"
-	id, err := c.secret()
-	if err != nil || id.IsZero() {
-		return nil, fault.New(op, fault.VaultNotReady, "the secret_id cannot be read")
-	}
-	door, err := c.library(secret.Text{})
-	if err != nil {
-		return nil, err
-	}
-	since := c.now()
-	a, err := write(ctx, door, "auth/"+c.auth.Mount+"/login", map[string]string{"role_id": c.auth.RoleID, "secret_id": id.Reveal()})
-	switch {
-	case err != nil:
-		return nil, unanswered(op, err)
-	case a.status == http.StatusBadRequest:
-		return nil, fault.New(op, fault.VaultDenied, "Vault does not accept role_id and secret_id")
-	case a.status != http.StatusOK:
-		return nil, unwanted(op, a)
-	}
-	t, ok := issued(a)
-	if !ok || t.value.IsZero() {
-		return nil, fault.New(op, fault.VaultUnexpected, "a login without a token")
-	}
-	client, err := c.library(t.value)
-	if err != nil {
-		return nil, err
-	}
-	l := &login{client: client, token: t.value, ours: true, renewable: t.renewable}
-	l.live(since, t.life)
-	return l, nil
+	return nil
 }
 
 // An issue is what Vault tells of a token that it made or renewed.

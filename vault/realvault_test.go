@@ -10,7 +10,11 @@ import (
 )
 
 func TestContractOnVault(t *testing.T) {
-	v := realvault.Start(t)
-	vaulttest.Run(t, vaulttest.Target{Address: v.Addr, RootToken: v.Token, Setup: "../deploy/vault",
-		Residue: func() int { return v.Residue(t) }})
+	doors := vaulttest.NewDoors(t)
+	v := realvault.Start(t, doors.HCL())
+	vaulttest.Run(t, vaulttest.Target{Address: v.Addr, RootToken: v.Token, Setup: "../deploy/vault", Doors: doors,
+		Residue: func() int { return v.Residue(t) },
+		Proxy: func(force bool, roleID, secretIDFile string) (string, string) {
+			return v.Proxy(t, force, roleID, secretIDFile)
+		}})
 }

@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -45,8 +46,8 @@ func (c *Client) Run(ctx context.Context) error {
 // tend does all that is due and reports whether all of it worked.
 func (c *Client) tend(ctx context.Context) bool {
 	err := c.keepLogin(ctx)
-	if err == nil {
-		err = c.keepEpoch(ctx)
+	if err == nil || c.stands() { // a login that could not be renewed yet mints on
+		err = cmp.Or(err, c.keepEpoch(ctx))
 	}
 	c.note(err)
 	watched, retired, swept := c.watch(ctx), c.retire(ctx), c.sweep(ctx)
@@ -55,7 +56,23 @@ func (c *Client) tend(ctx context.Context) bool {
 			c.log.Warn("vault upkeep", "error", err)
 		}
 	}
+	if ctx.Err() == nil {
+		c.tell()
+	}
 	return err == nil && watched == nil && retired == nil && swept == nil
+}
+
+// tell logs when readiness has changed: who asks whether we are ready is not told why.
+func (c *Client) tell() {
+	err := c.Ready()
+	switch {
+	case err == nil && c.told != "ready":
+		c.log.Info("vault ready")
+		c.told = "ready"
+	case err != nil && c.told != "not ready":
+		c.log.Warn("vault not ready", "error", err)
+		c.told = "not ready"
+	}
 }
 
 // note keeps why the login or the epoch is not what it should be, for Ready.
@@ -92,6 +109,9 @@ func (c *Client) pause(failures int) time.Duration {
 			sooner(at)
 		}
 	}
+	if c.auth.Method == "token_file" {
+		sooner(c.lookAt)
+	}
 	for i, e := range c.epochs {
 		sooner(e.gone)
 		if i == len(c.epochs)-1 {
@@ -121,6 +141,9 @@ func (c *Client) leave() {
 			continue
 		}
 		c.forget(e, Dropped)
+	}
+	if l != nil && l.release != nil {
+		defer l.release()
 	}
 	if l != nil && l.ours {
 		a, err := write(ctx, l.client, "auth/token/revoke-self", map[string]string{})

@@ -3,6 +3,7 @@ package vault_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,8 +42,7 @@ func (b *box) loggedIn(t *testing.T) vault.Config {
 	conf := b.config()
 	conf.Token = secret.Text{}
 	conf.Auth = policy.VaultAuth{Method: "approle", RoleID: ask("auth/approle/role/broker/role-id", "", "role_id")}
-	id := secret.New(ask("auth/approle/role/broker/secret-id", "{}", "secret_id"))
-	conf.SecretID = func() (secret.Text, error) { return id, nil }
+	conf.Auth.SecretIDFile = file(t, ask("auth/approle/role/broker/secret-id", "{}", "secret_id"))
 	return conf
 }
 
@@ -437,16 +437,40 @@ func TestConfig(t *testing.T) {
 		{func(c *vault.Config) { c.Address = "https://vault.example.org:8200/" }, ""},
 		{func(c *vault.Config) { c.Address = "" }, "the address must be http or https, a host and a port"},
 		{func(c *vault.Config) { c.Address = "vault:8200" }, "the address must be http or https, a host and a port"},
-		{func(c *vault.Config) { c.Address = "unix:///run/vault.sock" }, "the address must be http or https, a host and a port"},
+		{func(c *vault.Config) { c.Address = "unix:///run/vault.sock" }, `the address of a socket is "unix:" and an absolute path`},
 		{func(c *vault.Config) { c.Address = "https://user:password@vault" }, "the address must be http or https, a host and a port"},
 		{func(c *vault.Config) { c.Address = "https://vault/prefix" }, "the address must not have a path or a query"},
 		{func(c *vault.Config) { c.Address = "https://vault?x=y" }, "the address must not have a path or a query"},
 		{func(c *vault.Config) { c.Role = "../sys/seal" }, `"../sys/seal" is no name of a token role`},
 		{func(c *vault.Config) { c.Role = "" }, `"" is no name of a token role`},
+		{func(c *vault.Config) { c.Address = "unix:run/vault.sock" }, `the address of a socket is "unix:" and an absolute path`},
+		{func(c *vault.Config) { c.Address = "unix:/run/../vault.sock" }, `the address of a socket is "unix:" and an absolute path`},
+		{func(c *vault.Config) { c.Address = "unix:/run/vault.sock" }, ""},
+		{func(c *vault.Config) { c.Namespace = "team/a" }, ""},
+		{func(c *vault.Config) { c.Namespace = "team/a\r\nX: y" }, `"team/a\r\nX: y" is no path of a namespace`},
+		{func(c *vault.Config) { c.Namespace = "../team" }, `"../team" is no path of a namespace`},
+		{func(c *vault.Config) { c.Auth.Mount = "a/b" }, ""},
+		{func(c *vault.Config) { c.Auth.Mount = "/a" }, `"/a" is no name of an auth mount`},
+		{func(c *vault.Config) { c.Auth = policy.VaultAuth{Method: "token_file"} }, "the auth method is token_file, and the file is not named"},
+		{func(c *vault.Config) { c.Auth = policy.VaultAuth{Method: "kubernetes", Role: "x"} }, "the auth method is kubernetes, and role or jwt_file is missing"},
+		{func(c *vault.Config) { c.Auth = policy.VaultAuth{Method: "jwt", JWTFile: "x"} }, "the auth method is jwt, and role or jwt_file is missing"},
+		{func(c *vault.Config) { c.Auth = policy.VaultAuth{Method: "cert", CertFile: "x", KeyFile: "y"} }, "the auth method is cert, and a certificate is shown over https alone"},
+		{func(c *vault.Config) {
+			c.Address, c.Auth = "unix:/run/vault.sock", policy.VaultAuth{Method: "cert", CertFile: "x", KeyFile: "y"}
+		}, "the auth method is cert, and a certificate is shown over https alone"},
+		{func(c *vault.Config) {
+			c.Address, c.Transport = "https://vault", http.DefaultTransport // which would not show the certificate
+			c.Auth = policy.VaultAuth{Method: "cert", CertFile: "x", KeyFile: "y"}
+		}, "the auth method is cert, and a certificate is shown over https alone"},
+		{func(c *vault.Config) {
+			c.Address, c.Auth = "https://vault", policy.VaultAuth{Method: "cert", CertFile: "x"}
+		},
+			"the auth method is cert, and cert_file or key_file is missing"},
+		{func(c *vault.Config) { c.Auth = policy.VaultAuth{Method: "proxy"} }, "the auth method is proxy, and the address is no Unix socket"},
 		{func(c *vault.Config) { c.Auth.Mount = "a/../b" }, `"a/../b" is no name of an auth mount`},
-		{func(c *vault.Config) { c.Auth.Method = "ldap" }, `"ldap" is no auth method that is supported: token, approle`},
+		{func(c *vault.Config) { c.Auth.Method = "ldap" }, `"ldap" is no auth method that is supported: approle, kubernetes, jwt, cert, token_file, proxy, token`},
 		{func(c *vault.Config) { c.Token = secret.Text{} }, "the auth method is token, and VAULT_TOKEN is empty"},
-		{func(c *vault.Config) { c.Auth.Method = "approle" }, "the auth method is approle, and role_id or secret_id is missing"},
+		{func(c *vault.Config) { c.Auth.Method = "approle" }, "the auth method is approle, and role_id or secret_id_file is missing"},
 	} {
 		conf := vault.Config{Address: "http://127.0.0.1:8200", Role: "broker-op", Auth: policy.VaultAuth{Method: "token"}, Token: secret.New("token")}
 		row.change(&conf)

@@ -1,7 +1,6 @@
 package vault
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,15 +34,16 @@ func (c *Client) ReadVersioned(ctx context.Context, ref secret.Ref) (v Version, 
 
 func (c *Client) readVersioned(ctx context.Context, l *login, ref secret.Ref) (Version, error) {
 	const op = "vault.ReadVersioned"
-	if err := c.versioned(ctx, op, l, ref); err != nil {
+	e, err := c.versioned(ctx, op, l, ref)
+	if err != nil {
 		return Version{}, err
 	}
-	a, err := read(ctx, l.client, dataPath(ref))
+	a, err := read(ctx, l.client, e.path(ref))
 	switch {
 	case err != nil:
 		return Version{}, unanswered(op, err)
 	case a.status == http.StatusNotFound:
-		c.forgetMount(ref.Mount())
+		c.forgetMount(e.mount)
 		return Version{}, missing(ref)
 	case a.status != http.StatusOK:
 		return Version{}, unwanted(op, a)
@@ -79,10 +79,11 @@ func (c *Client) writeCAS(ctx context.Context, l *login, ref secret.Ref, next Ve
 	if !ok {
 		return Version{}, fault.New(op, fault.CredentialRejected, "what is to be stored is empty, too long or not text")
 	}
-	if err := c.versioned(ctx, op, l, ref); err != nil {
+	e, err := c.versioned(ctx, op, l, ref)
+	if err != nil {
 		return Version{}, err
 	}
-	a, err := c.patch(ctx, l, dataPath(ref), body)
+	a, err := c.patch(ctx, l, e.path(ref), body)
 	switch {
 	case err != nil:
 		return Version{}, unanswered(op, err)
@@ -119,35 +120,23 @@ func (c *Client) movedOn(ctx context.Context, l *login, ref secret.Ref, from int
 	return err == nil && v.Number != from || fault.ReasonOf(err) == fault.CredentialMissing
 }
 
-// versioned refuses a KV engine that is not of version 2.
-func (c *Client) versioned(ctx context.Context, op string, l *login, ref secret.Ref) error {
-	version, err := c.version(ctx, l, ref.Mount())
+// versioned returns the engine that ref leads to, and refuses one that is not of
+// version 2.
+func (c *Client) versioned(ctx context.Context, op string, l *login, ref secret.Ref) (engine, error) {
+	e, err := c.engine(ctx, l, ref)
 	switch {
 	case err != nil:
-		return err
-	case version != 2:
-		return fault.New(op, fault.CredentialUnversioned,
+		return engine{}, err
+	case e.version != 2:
+		return engine{}, fault.New(op, fault.CredentialUnversioned,
 			fmt.Sprintf("%q is in a KV engine of version 1: without check-and-set a rotation could be lost; move it to version 2", ref))
 	}
-	return nil
+	return e, nil
 }
-
-func dataPath(ref secret.Ref) string { return ref.Mount() + "/data/" + ref.Path() }
 
 // patch sends what the library cannot send with its status kept.
 func (c *Client) patch(ctx context.Context, l *login, path string, body []byte) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, c.address+"/v1/"+path, bytes.NewReader(body))
-	if err != nil {
-		return answer{}, err
-	}
-	req.GetBody = nil // without it no transport can send it twice
-	req.Header.Set("X-Vault-Request", "true")
-	req.Header.Set("X-Vault-Token", l.token.Reveal())
-	req.Header.Set("Content-Type", "application/merge-patch+json")
-	_, a, err := c.answers.exchange(req)
-	return a, err
+	return c.send(ctx, http.MethodPatch, path, l.token, "application/merge-patch+json", body)
 }
 
 // asLogin runs call with the login, and once more with the next one if Vault

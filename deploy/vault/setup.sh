@@ -4,6 +4,8 @@
 #
 #   VAULT_ADDR=https://vault.example.org:8200 VAULT_TOKEN=... sh setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]
 #
+# With VAULT_NAMESPACE all of it is put into that namespace, which has to be there.
+#
 # With -a it also sets up AppRole "broker", prints its role_id, and writes a new
 # secret_id into FILE (mode 0600) unless FILE is there already. What the role may do
 # besides the policy "broker" is told by the other flags:
@@ -42,7 +44,7 @@ VAULT_ADDR=${VAULT_ADDR%/}
 # call METHOD PATH [BODY] leaves the answer in $status and $body. The token goes in
 # by standard input: arguments can be seen in the list of processes.
 call() {
-	answer=$(printf 'header = "X-Vault-Token: %s"\n' "$VAULT_TOKEN" |
+	answer=$(printf 'header = "X-Vault-Token: %s"\nheader = "X-Vault-Namespace: %s"\n' "$VAULT_TOKEN" "$namespace" |
 		curl -q -sS -K - -X "$1" ${3:+--data-binary} ${3:+"$3"} --max-time 30 -w '\n%{http_code}' "$VAULT_ADDR/v1/$2") ||
 		fail "$VAULT_ADDR does not answer"
 	status=$(printf '%s' "$answer" | tail -n 1)
@@ -69,6 +71,7 @@ text() {
 # field NAME is a field of $body that holds an id.
 field() { printf '%s' "$body" | sed -n 's/.*"'"$1"'" *: *"\([^"]*\)".*/\1/p'; }
 
+namespace= # the health is the whole Vault's
 call GET sys/health
 case $status in
 200) ;;
@@ -76,6 +79,9 @@ case $status in
 429 | 472 | 473) fail "this is a standby: use the address of the active node" ;;
 *) fail "$VAULT_ADDR is no Vault: it answered $status" ;;
 esac
+namespace=${VAULT_NAMESPACE:-}
+[ -z "$namespace" ] || call GET auth/token/lookup-self
+[ "$status" != 404 ] || fail "there is no namespace \"$namespace\""
 
 call GET sys/mounts/kv
 [ "$status" = 200 ] || must "mounting kv/" POST sys/mounts/kv '{"type":"kv","options":{"version":"2"}}'

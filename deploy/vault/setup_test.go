@@ -27,7 +27,7 @@ func setUp(t *testing.T, address, token string, args ...string) (out string, ok 
 	}
 	cmd := exec.CommandContext(t.Context(), "sh", append([]string{script}, args...)...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "VAULT_ADDR=" + address, "VAULT_TOKEN=" + token}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "VAULT_ADDR=" + address, "VAULT_TOKEN=" + token, "VAULT_NAMESPACE=" + os.Getenv("TEST_NAMESPACE")}
 	b, err := cmd.CombinedOutput()
 	return string(b), err == nil
 }
@@ -88,6 +88,31 @@ func testSetUp(t *testing.T, address, token string) {
 	}
 	if _, err := os.Stat(file + ".new"); err == nil {
 		t.Error("a file is left over")
+	}
+}
+
+// What is set up in a namespace is set up nowhere else.
+func TestSetUpInANamespace(t *testing.T) {
+	dev := devvault.New(devvault.Options{})
+	url, err := dev.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dev.Close()
+	t.Setenv("TEST_NAMESPACE", "team")
+	if out, ok := setUp(t, url, dev.RootToken()); ok || out != "setup.sh: there is no namespace \"team\"\n" {
+		t.Errorf("ok %v, it says:\n%s", ok, out)
+	}
+	req, _ := http.NewRequest("POST", url+"/v1/sys/namespaces/team", strings.NewReader("{}"))
+	req.Header.Set("X-Vault-Token", dev.RootToken())
+	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != 200 {
+		t.Fatalf("making a namespace: %v", err)
+	}
+	testSetUp(t, url, dev.RootToken())
+	for _, r := range dev.Requests() {
+		if r.Path != "sys/health" && r.Path != "sys/namespaces/team" {
+			t.Errorf("outside of the namespace: %s %s", r.Method, r.Path)
+		}
 	}
 }
 

@@ -27,8 +27,8 @@ type OpenBaoServer struct {
 	Token string // the root token
 }
 
-// OpenBao runs the server until the test ends.
-func OpenBao(t testing.TB) *OpenBaoServer {
+// OpenBao runs the server until the test ends. Its configuration may be told more.
+func OpenBao(t testing.TB, more ...string) *OpenBaoServer {
 	t.Helper()
 	path := cached(t, "bin/bao-2.7.2", "test/openbao/install.sh")
 	token := rand.Text()
@@ -39,7 +39,7 @@ func OpenBao(t testing.TB) *OpenBaoServer {
 			t.Fatal(err)
 		}
 		config := filepath.Join(home, "dev.hcl")
-		text := strings.ReplaceAll(openbaoConfig, "PORT", fmt.Sprint(port))
+		text := strings.ReplaceAll(openbaoConfig, "PORT", fmt.Sprint(port)) + strings.Join(more, "\n")
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

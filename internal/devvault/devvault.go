@@ -6,14 +6,14 @@
 // on both.
 //
 // There: health, seal state, KV version 1 and 2 with check-and-set and patches,
-// cubbyholes, service tokens with parents, roles and lifetimes, AppRole, signing
-// by Transit, OIDC tokens of an entity, and policies with exact, "+" and trailing
-// "*" paths.
+// cubbyholes, service tokens with parents, roles and lifetimes, response wrapping,
+// logins by AppRole, JWT, Kubernetes and certificate, signing by Transit, OIDC tokens
+// of an entity, namespaces, and policies with exact, "+" and trailing "*" paths.
 //
-// Not there: leases of anything but tokens, audit devices, namespaces, batch
-// tokens, wrapping, what else Transit and the identity engine do, quotas,
-// replication, listing, and any durability or encryption. A request that needs
-// one of them is answered 404 or 405.
+// Not there: leases of anything but tokens, audit devices, batch tokens, what else
+// Transit, the identity engine and the auth methods do, quotas, replication, listing,
+// and any durability or encryption. A request that needs one of them is answered 404
+// or 405.
 //
 // A Server is safe for concurrent use.
 package devvault
@@ -38,17 +38,18 @@ type Options struct {
 // A Server is one pretended Vault. It is an http.Handler, and an
 // http.RoundTripper that needs no network.
 type Server struct {
-	now  func() time.Time
-	root *token
+	now    func() time.Time
+	root   *token
+	parent *Server // nil: this is no namespace
 
 	mu       sync.Mutex // guards all below
 	sealed   bool
 	mounts   map[string]*mount
 	policies map[string]policy
 	roles    map[string]role
-	appRole  bool // the auth method is enabled
-	appRoles map[string]*appRole
-	tokens   map[string]*token // by their value
+	auths    map[string]*authMount
+	children map[string]*Server // namespaces below this one, by name
+	tokens   map[string]*token  // by their value
 	transits map[string]transit
 	oidcKeys map[string]*signer
 	oidc     map[string]oidcRole
@@ -67,7 +68,8 @@ func New(o Options) *Server {
 		mounts:   map[string]*mount{"kv": newMount(2), "kv1": newMount(1)},
 		policies: map[string]policy{},
 		roles:    map[string]role{},
-		appRoles: map[string]*appRole{},
+		auths:    map[string]*authMount{},
+		children: map[string]*Server{},
 		tokens:   map[string]*token{},
 		transits: map[string]transit{},
 		oidcKeys: map[string]*signer{},
@@ -102,12 +104,20 @@ func (s *Server) Start() (url string, err error) {
 	if err != nil {
 		return "", err
 	}
-	s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
-	go s.server.Serve(l)
+	s.Serve(l)
 	return "http://" + l.Addr().String(), nil
 }
 
-// Close stops what Start started and cuts its connections.
+// Serve serves on l too, until [Server.Close]: a Unix socket, or TLS that asks for
+// certificates.
+func (s *Server) Serve(l net.Listener) {
+	if s.server == nil {
+		s.server = &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
+	}
+	go s.server.Serve(l)
+}
+
+// Close stops what Start and Serve started and cuts its connections.
 func (s *Server) Close() error { return s.server.Close() }
 
 // RootToken returns the token that may do everything.
@@ -184,7 +194,7 @@ func (s *Server) Residue() int {
 }
 
 // Live is how many tokens of this name live: "root", "minted", the name of a
-// token role, or "approle:" and the name of an AppRole role.
+// token role, "wrapping", or an auth method and its role, as in "approle:broker".
 func (s *Server) Live(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,8 +226,10 @@ func (s *Server) Secrets() []string {
 			}
 		}
 	}
-	for _, r := range s.appRoles {
-		values = append(values, r.secretIDs...)
+	for _, m := range s.auths {
+		for _, r := range m.roles {
+			values = append(values, r.secretIDs...)
+		}
 	}
 	return values
 }

@@ -30,10 +30,16 @@ func (m *mount) put(path string, data document) {
 	e.versions = append(e.versions, clone(data))
 }
 
-// find splits a path into a mount and what is below it.
+// find splits a path into a mount and what is below it; a mount of another kind, or
+// none, is the first segment.
 func (s *Server) find(path string) (name string, m *mount, below string) {
+	for name, m := range s.mounts {
+		if rest, ok := strings.CutPrefix(path+"/", name+"/"); ok {
+			return name, m, strings.TrimSuffix(rest, "/")
+		}
+	}
 	name, below, _ = strings.Cut(path, "/")
-	return name, s.mounts[name], below
+	return name, nil, below
 }
 
 func (s *Server) readMount(c call) reply {

@@ -1,11 +1,13 @@
 package devvault
 
 import (
+	"crypto/x509"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 )
 
 // A call is one request on its way to an answer.
@@ -16,6 +18,9 @@ type call struct {
 	token  *token   // nil: none that lives
 	body   document // empty without one
 	media  string   // its Content-Type
+
+	certificate *x509.Certificate // shown in the TLS handshake; nil: none
+	wrapTTL     time.Duration     // X-Vault-Wrap-TTL; 0: not asked for
 }
 
 type document = map[string]any
@@ -25,6 +30,7 @@ type document = map[string]any
 type reply struct {
 	status     int
 	data, auth document
+	wrap       document
 	raw        document
 	errors     []string
 	bare       bool // no body
@@ -49,9 +55,11 @@ var routes = []struct {
 	{"GET", "sys/internal/ui/mounts/*", true, (*Server).readMount},
 	{"GET POST PUT", "sys/mounts/*", false, (*Server).configureMount},
 	{"POST PUT", "sys/policies/acl/*", false, (*Server).writePolicy},
-	{"GET POST PUT", "sys/auth/approle", false, (*Server).enableAppRole},
-	{"POST PUT", "auth/approle/login", true, (*Server).loginAppRole},
-	{"GET POST PUT", "auth/approle/role/*", false, (*Server).configureAppRole},
+	{"GET POST PUT", "sys/auth/*", false, (*Server).enableAuth},
+	{"GET POST PUT", "sys/namespaces/*", false, (*Server).createNamespace},
+	{"POST PUT", "sys/wrapping/wrap", false, (*Server).wrapData},
+	{"POST PUT", "sys/wrapping/lookup", true, (*Server).lookupWrapping},
+	{"POST PUT", "sys/wrapping/unwrap", true, (*Server).unwrap},
 	{"GET POST PUT", "auth/token/roles/*", false, (*Server).configureRole},
 	{"POST PUT", "auth/token/create/*", false, (*Server).createByRole},
 	{"POST PUT", "auth/token/create", false, (*Server).create},
@@ -60,6 +68,7 @@ var routes = []struct {
 	{"POST PUT", "auth/token/renew-self", false, (*Server).renewSelf},
 	{"POST PUT", "auth/token/revoke-self", false, (*Server).revokeSelf},
 	{"POST PUT", "auth/token/revoke-accessor", false, (*Server).revokeAccessor},
+	{"GET POST PUT", "auth/*", true, (*Server).authMounted},
 	{"GET POST PUT DELETE", "cubbyhole/*", false, (*Server).cubbyhole},
 	{"GET POST PUT", "identity/oidc/key/*", false, (*Server).configureKey},
 	{"GET POST PUT", "identity/oidc/role/*", false, (*Server).configureOIDC},
@@ -75,7 +84,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	who, answer, failure := s.act(call{method: r.Method, path: path, media: r.Header.Get("Content-Type")}, r.Header.Get("X-Vault-Token"), body)
+	in := s.Namespace(r.Header.Get("X-Vault-Namespace"))
+	if in == nil {
+		said(http.StatusNotFound, "namespace not found").write(w)
+		return
+	}
+	in.serve(w, r, path, body)
+}
+
+// serve answers one request in a namespace.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, path string, body []byte) {
+	c := call{method: r.Method, path: path, media: r.Header.Get("Content-Type"), wrapTTL: span(r.Header.Get("X-Vault-Wrap-TTL"))}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		c.certificate = r.TLS.PeerCertificates[0]
+	}
+	who, answer, failure := s.act(c, r.Header.Get("X-Vault-Token"), body)
 
 	status := answer.status
 	if failure != nil {
@@ -103,6 +126,9 @@ func (s *Server) act(c call, tokenID string, body []byte) (who string, r reply, 
 	defer s.mu.Unlock()
 	s.sweep()
 	c.token = s.tokens[tokenID]
+	if c.token == nil {
+		c.token = s.above(tokenID)
+	}
 	if c.token != nil {
 		who = c.token.name
 	}
@@ -116,7 +142,11 @@ func (s *Server) act(c call, tokenID string, body []byte) (who string, r reply, 
 	if len(body) > 0 && json.Unmarshal(body, &c.body) != nil {
 		return who, said(http.StatusBadRequest, "error parsing JSON"), f
 	}
-	return who, s.answer(c), f
+	r = s.answer(c)
+	if c.wrapTTL > 0 && r.status == http.StatusOK {
+		r = s.wrap(r, c)
+	}
+	return who, r, f
 }
 
 func (s *Server) answer(c call) reply {
@@ -140,6 +170,9 @@ func (s *Server) answer(c call) reply {
 }
 
 func (s *Server) health(call) reply {
+	if s.parent != nil {
+		return said(http.StatusBadRequest, "operation unavailable in namespaces")
+	}
 	status := http.StatusOK
 	if s.sealed {
 		status = http.StatusServiceUnavailable
@@ -153,7 +186,7 @@ func (r reply) write(w http.ResponseWriter) {
 	if r.status == http.StatusNoContent || r.bare {
 		return
 	}
-	var body any = document{"request_id": "devvault", "data": r.data, "auth": r.auth, "warnings": nil}
+	var body any = document{"request_id": "devvault", "data": r.data, "auth": r.auth, "wrap_info": r.wrap, "warnings": nil}
 	switch {
 	case r.raw != nil:
 		body = r.raw

@@ -2,6 +2,7 @@ package devvault
 
 import (
 	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
 	"net/http"
 	"slices"
@@ -13,13 +14,15 @@ import (
 // A token dies at ends, or with its parent; its cubbyhole dies with it.
 type token struct {
 	id, accessor string
-	name         string // root, minted, a token role, or approle:<role>
+	name         string // see Live
 	policies     []string
 	parent       *token // nil: an orphan
 	ttl          time.Duration
 	ends, last   time.Time // zero: never; last: no renewal goes beyond
 	renewable    bool
-	entity       string // who logged in; empty for a token that was only made
+	entity       string            // who logged in; empty for a token that was only made
+	certificate  *x509.Certificate // that it logged in with: renewed for no other
+	wrapped      *wrapped          // nil: it wraps nothing
 	cubbyhole    map[string]document
 }
 
@@ -30,15 +33,6 @@ type role struct {
 	orphan    bool
 	renewable bool
 	noDefault bool
-}
-
-// An appRole is auth/approle/role/<name>.
-type appRole struct {
-	name, roleID string
-	entity       string
-	secretIDs    []string
-	policies     []string
-	ttl, maxTTL  time.Duration
 }
 
 const defaultTTL = 768 * time.Hour // Vault's system default
@@ -157,8 +151,11 @@ func (s *Server) lookupSelf(c call) reply {
 
 func (s *Server) renewSelf(c call) reply {
 	t := c.token
-	if !t.renewable || t.ends.IsZero() {
+	switch {
+	case !t.renewable || t.ends.IsZero():
 		return said(http.StatusBadRequest, "lease is not renewable")
+	case t.certificate != nil && !t.certificate.Equal(c.certificate):
+		return said(http.StatusBadRequest, "client identity during renewal not matching client identity used during login")
 	}
 	t.ends = s.now().Add(t.ttl)
 	if !t.last.IsZero() && t.ends.After(t.last) {
@@ -198,60 +195,6 @@ func (s *Server) configureRole(c call) reply {
 		noDefault: c.body["token_no_default_policy"] == true,
 	}
 	return done
-}
-
-func (s *Server) enableAppRole(c call) reply {
-	switch {
-	case c.method == http.MethodGet && !s.appRole:
-		return said(http.StatusBadRequest, "No auth engine at approle/")
-	case c.method == http.MethodGet:
-		return reply{status: http.StatusOK, data: document{"type": "approle"}}
-	case s.appRole:
-		return said(http.StatusBadRequest, "path is already in use at approle/")
-	}
-	s.appRole = true
-	return done
-}
-
-func (s *Server) configureAppRole(c call) reply {
-	name, part, _ := strings.Cut(c.rest, "/")
-	r := s.appRoles[name]
-	switch {
-	case !s.appRole || r == nil && (part != "" || c.method == http.MethodGet):
-		return absent
-	case part == "role-id":
-		return reply{status: http.StatusOK, data: document{"role_id": r.roleID}}
-	case part == "secret-id":
-		id := rand.Text()
-		r.secretIDs = append(r.secretIDs, id)
-		return reply{status: http.StatusOK, data: document{"secret_id": id, "secret_id_ttl": 0}}
-	case part != "":
-		return absent
-	case c.method == http.MethodGet:
-		return reply{status: http.StatusOK, data: document{"token_policies": r.policies}}
-	}
-	if r == nil {
-		r = &appRole{name: name, roleID: rand.Text(), entity: rand.Text()}
-		s.appRoles[name] = r
-	}
-	r.policies, r.ttl, r.maxTTL = words(c.body["token_policies"]), span(c.body["token_ttl"]), span(c.body["token_max_ttl"])
-	return done
-}
-
-func (s *Server) loginAppRole(c call) reply {
-	for _, r := range s.appRoles {
-		secretID, _ := c.body["secret_id"].(string)
-		if r.roleID == c.body["role_id"] && slices.Contains(r.secretIDs, secretID) {
-			ttl := r.ttl
-			if ttl == 0 {
-				ttl = defaultTTL
-			}
-			t := s.newToken("approle:"+r.name, nil, r.policies, ttl, r.maxTTL, true)
-			t.entity = r.entity
-			return reply{status: http.StatusOK, auth: s.auth(t)}
-		}
-	}
-	return said(http.StatusBadRequest, "invalid role or secret ID")
 }
 
 // words reads a list of names as Vault takes it: JSON, or with commas.

@@ -28,8 +28,9 @@ type Vault struct {
 	Token string // the root token
 }
 
-// Start runs Vault until the test ends.
-func Start(t testing.TB) *Vault {
+// Start runs Vault until the test ends. Its configuration may be told more, such as
+// further listeners.
+func Start(t testing.TB, config ...string) *Vault {
 	t.Helper()
 	binary, err := find()
 	if err != nil {
@@ -37,7 +38,7 @@ func Start(t testing.TB) *Vault {
 	}
 	var last error
 	for range 5 { // a free port can be taken before Vault takes it
-		v, err := start(t, binary)
+		v, err := start(t, binary, strings.Join(config, "\n"))
 		if err == nil {
 			return v
 		}
@@ -70,7 +71,7 @@ func find() (string, error) {
 	return path, nil
 }
 
-func start(t testing.TB, binary string) (*Vault, error) {
+func start(t testing.TB, binary, more string) (*Vault, error) {
 	home := t.TempDir()
 	port, err := freePort()
 	if err != nil {
@@ -78,7 +79,7 @@ func start(t testing.TB, binary string) (*Vault, error) {
 	}
 	// The raw endpoint shows what is left in storage.
 	config := filepath.Join(home, "dev.hcl")
-	if err := os.WriteFile(config, []byte("raw_storage_endpoint = true\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("raw_storage_endpoint = true\n"+more), 0o600); err != nil {
 		return nil, err
 	}
 	log, err := os.Create(filepath.Join(home, "vault.log"))
@@ -168,18 +169,47 @@ func freePort() (int, error) {
 // included.
 func (v *Vault) Residue(t testing.TB) int {
 	t.Helper()
-	var mount struct{ Data struct{ UUID string } }
-	v.get(t, "sys/internal/ui/mounts/cubbyhole", &mount)
+	return v.ResidueIn(t, "")
+}
+
+// ResidueIn does so for a namespace of OpenBao, such as "team/a".
+func (v *Vault) ResidueIn(t testing.TB, namespace string) int {
+	t.Helper()
+	var mount, made struct{ Data struct{ UUID string } }
+	v.get(t, namespace, "sys/internal/ui/mounts/cubbyhole", &mount)
 	if mount.Data.UUID == "" {
 		t.Fatal("Vault does not say where cubbyholes are stored")
 	}
-	return v.count(t, "sys/raw/logical/"+mount.Data.UUID+"/")
+	folder := "sys/raw/logical/"
+	if namespace != "" {
+		parent, name := split(namespace)
+		v.get(t, parent, "sys/namespaces/"+name, &made)
+		folder = "sys/raw/namespaces/" + made.Data.UUID + "/logical/"
+	}
+	return v.count(t, folder+mount.Data.UUID+"/")
+}
+
+// MakeNamespace makes a namespace and those above it.
+func (v *Vault) MakeNamespace(t testing.TB, namespace string) {
+	t.Helper()
+	parent, name := split(namespace)
+	if parent != "" {
+		v.MakeNamespace(t, parent)
+	}
+	v.call(t, http.MethodPost, parent, "sys/namespaces/"+name, nil)
+}
+
+func split(namespace string) (parent, name string) {
+	if i := strings.LastIndex(namespace, "/"); i >= 0 {
+		return namespace[:i], namespace[i+1:]
+	}
+	return "", namespace
 }
 
 func (v *Vault) count(t testing.TB, folder string) (n int) {
 	t.Helper()
 	var list struct{ Data struct{ Keys []string } }
-	v.get(t, folder+"?list=true", &list)
+	v.get(t, "", folder+"?list=true", &list)
 	for _, key := range list.Data.Keys {
 		if strings.HasSuffix(key, "/") {
 			n += v.count(t, folder+key)
@@ -190,22 +220,36 @@ func (v *Vault) count(t testing.TB, folder string) (n int) {
 	return n
 }
 
-func (v *Vault) get(t testing.TB, path string, into any) {
+func (v *Vault) get(t testing.TB, namespace, path string, into any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, v.Addr+"/v1/"+path, nil)
+	v.call(t, http.MethodGet, namespace, path, into)
+}
+
+// call is a request with the root token. What is not there leaves into as it is.
+func (v *Vault) call(t testing.TB, method, namespace, path string, into any) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, v.Addr+"/v1/"+path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Vault-Token", v.Token)
+	if namespace != "" {
+		req.Header.Set("X-Vault-Namespace", namespace)
+	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusNotFound { // an empty folder
+	switch {
+	case resp.StatusCode == http.StatusNotFound: // an empty folder
+		return
+	case resp.StatusCode != http.StatusOK:
+		t.Fatalf("%s %s: status %d", method, path, resp.StatusCode)
+	case into == nil:
 		return
 	}
-	if err := json.NewDecoder(resp.Body).Decode(into); err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("GET %s: status %d, %v", path, resp.StatusCode, err)
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
 	}
 }

@@ -34,7 +34,7 @@ func (r *rig) start(t *testing.T, change func(*vault.Config)) *vault.Client {
 
 func (r *rig) startUntil(t *testing.T, change func(*vault.Config)) (*vault.Client, func()) {
 	t.Helper()
-	conf := vault.Config{Address: r.Address, Role: "broker-op", Auth: policy.VaultAuth{Method: "token"}}
+	conf := vault.Config{Address: r.Address, Namespace: r.Namespace, Role: "broker-op", Auth: policy.VaultAuth{Method: "token"}}
 	change(&conf)
 	if conf.Auth.Method == "token" {
 		conf.Token = secret.New(r.broker(t).value)
@@ -93,6 +93,7 @@ func (r *rig) clientCredentials(t *testing.T) {
 	r.want(t, 200, root, "PUT", "kv/data/broker/c", document{"data": document{
 		"token": "of-version-2", "empty": "", "number": 5, "null": nil, "list": []string{"a"}}})
 	r.want(t, 204, root, "PUT", "kv1/broker/c", document{"token": "of-version-1", "number": 5})
+	r.want(t, 200, root, "PUT", "suite/kv/data/broker/c", document{"data": document{"token": "of-two-segments"}})
 	r.want(t, 200, root, "PUT", "kv/data/broker/groups/c", document{"data": document{"token": "deeper"}})
 	r.want(t, 200, root, "PUT", "kv/data/broker/soft", document{"data": document{"token": "x"}})
 	r.want(t, 204, root, "DELETE", "kv/data/broker/soft", nil)
@@ -108,6 +109,11 @@ func (r *rig) clientCredentials(t *testing.T) {
 		{"vault:kv/broker/c#token", "of-version-2", ""},
 		{"vault:kv1/broker/c#token", "of-version-1", ""},
 		{"vault:kv/broker/groups/c#token", "deeper", ""},
+		{"vault:suite/kv/broker/c#token", "of-two-segments", ""},
+		{"vault:suite/kv/broker/absent#token", "", fault.CredentialMissing},
+		{"vault:suite/kv/elsewhere#token", "", fault.VaultDenied},
+		{"vault:suite/broker/c#token", "", fault.VaultDenied},
+		{"vault:kv/kv/broker/c#token", "", fault.VaultDenied},
 		{"vault:kv/broker/absent#token", "", fault.CredentialMissing},
 		{"vault:kv1/broker/absent#token", "", fault.CredentialMissing},
 		{"vault:kv/broker/soft#token", "", fault.CredentialMissing},
@@ -163,8 +169,7 @@ func (r *rig) clientKilled(t *testing.T) {
 
 func (r *rig) clientAppRole(t *testing.T) {
 	c := r.start(t, func(conf *vault.Config) {
-		conf.Auth = policy.VaultAuth{Method: "approle", RoleID: r.roleID}
-		conf.SecretID = func() (secret.Text, error) { return secret.New(r.secretID(t)), nil }
+		conf.Auth = policy.VaultAuth{Method: "approle", RoleID: r.roleID, SecretIDFile: r.secretIDFile}
 	})
 	r.ready(t, c)
 	h, err := c.Hold(t.Context(), secret.New("token-of-an-operation"))

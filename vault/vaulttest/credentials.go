@@ -35,8 +35,7 @@ const (
 func (r *rig) approle(t *testing.T) *vault.Client {
 	t.Helper()
 	c := r.start(t, func(conf *vault.Config) {
-		conf.Auth = policy.VaultAuth{Method: "approle", RoleID: r.roleID}
-		conf.SecretID = func() (secret.Text, error) { return secret.New(r.secretID(t)), nil }
+		conf.Auth = policy.VaultAuth{Method: "approle", RoleID: r.roleID, SecretIDFile: r.secretIDFile}
 	})
 	r.ready(t, c)
 	return c
@@ -152,8 +151,15 @@ func (r *rig) clientRefusesToRotate(t *testing.T, c *vault.Client) {
 			t.Errorf("%s: WriteCAS = %v, want %q", row.ref, err, row.write)
 		}
 	}
-	one := r.start(t, asItIs) // may read what is at kv1/
+	one := r.start(t, asItIs) // may read what is at kv1/, and patch what is at suite/kv/
 	r.ready(t, one)
+	r.want(t, 200, root, "PUT", "suite/kv/data/broker/d", document{"data": document{"refresh": "x"}})
+	two := reference(t, "vault:suite/kv/broker/d#refresh")
+	if v, err := one.ReadVersioned(t.Context(), two); err != nil {
+		t.Errorf("below a mount of two segments: ReadVersioned = %v", err)
+	} else if _, err := one.WriteCAS(t.Context(), two, vault.Version{Value: secret.New("y"), Number: v.Number}); err != nil {
+		t.Errorf("below a mount of two segments: WriteCAS = %v", err)
+	}
 	if _, err := one.ReadVersioned(t.Context(), reference(t, "vault:kv1/broker/d#refresh")); reasonOf(err) != fault.CredentialUnversioned {
 		t.Errorf("in version 1: ReadVersioned = %v", err)
 	}

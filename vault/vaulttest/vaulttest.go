@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,15 +28,20 @@ type Target struct {
 	RootToken string
 	Setup     string     // the folder of setup.sh
 	Residue   func() int // entries left in any cubbyhole
+
+	Doors                                                                          // zero: no login over TLS or a socket is tried
+	Namespace  string                                                              // all of it happens in this one, which is there; empty: in none
+	Namespaces bool                                                                // it has some
+	Proxy      func(force bool, roleID, secretIDFile string) (socket, sink string) // starts a Vault Proxy that also writes its token; nil: a small one of our own
 }
 
 // Run runs all cases. Each makes the tokens and paths that it needs.
 func Run(t *testing.T, target Target) {
-	r := &rig{Target: target, secretIDFile: filepath.Join(t.TempDir(), "secret_id")}
-	r.setUp(t)
+	r := prepare(t, target)
 	t.Run("hold", r.holds)
 	t.Run("epoch", r.epochs)
 	t.Run("login", r.logins)
+	t.Run("ways", r.ways)
 	t.Run("kv", r.kv)
 	t.Run("client", r.client)
 	t.Run("rotation", r.rotation)
@@ -44,6 +50,15 @@ func Run(t *testing.T, target Target) {
 	if n := r.Residue(); n != 0 {
 		t.Errorf("%d cubbyhole entries are left", n)
 	}
+}
+
+// Ways runs the part of it that logs in.
+func Ways(t *testing.T, target Target) { prepare(t, target).ways(t) }
+
+func prepare(t *testing.T, target Target) *rig {
+	r := &rig{Target: target, secretIDFile: filepath.Join(t.TempDir(), "secret_id")}
+	r.setUp(t)
+	return r
 }
 
 // A rig is a Target that was set up.
@@ -70,6 +85,18 @@ type said struct {
 // ask sends one request; a nil body sends none.
 func (r *rig) ask(t *testing.T, token, method, path string, body document) said {
 	t.Helper()
+	return r.askWith(t, nil, token, method, path, body)
+}
+
+// askWith sends further headers with it.
+func (r *rig) askWith(t *testing.T, more http.Header, token, method, path string, body document) said {
+	t.Helper()
+	return r.over(t, http.DefaultClient, r.Address, more, token, method, path, body)
+}
+
+// over sends it by another client to another door.
+func (r *rig) over(t *testing.T, client *http.Client, address string, more http.Header, token, method, path string, body document) said {
+	t.Helper()
 	var sent io.Reader
 	if body != nil {
 		b, err := json.Marshal(body)
@@ -78,18 +105,22 @@ func (r *rig) ask(t *testing.T, token, method, path string, body document) said 
 		}
 		sent = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, r.Address+"/v1/"+path, sent)
+	req, err := http.NewRequestWithContext(t.Context(), method, address+"/v1/"+path, sent)
 	if err != nil {
 		t.Fatal(err)
 	}
+	maps.Copy(req.Header, more)
 	req.Header.Set("X-Vault-Request", "true")
+	if r.Namespace != "" {
+		req.Header.Set("X-Vault-Namespace", r.Namespace)
+	}
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/merge-patch+json")
 	}
 	if token != nobody {
 		req.Header.Set("X-Vault-Token", token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +183,7 @@ func (r *rig) setUp(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", filepath.Join(r.Setup, "setup.sh"), "-a", r.secretIDFile,
 		"-r", "-o", oidcRole, "-t", transitKey)
-	cmd.Env = append(os.Environ(), "VAULT_ADDR="+r.Address, "VAULT_TOKEN="+r.RootToken)
+	cmd.Env = append(os.Environ(), "VAULT_ADDR="+r.Address, "VAULT_TOKEN="+r.RootToken, "VAULT_NAMESPACE="+r.Namespace)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("setup.sh: %v\n%s", err, out)
@@ -168,9 +199,14 @@ func (r *rig) setUp(t *testing.T) {
 	if r.ask(t, root, "GET", "sys/mounts/kv1", nil).status != 200 {
 		r.want(t, 204, root, "POST", "sys/mounts/kv1", document{"type": "kv", "options": document{"version": "1"}})
 	}
-	// What the cases need besides: KV version 1, keys of every kind, and roles that are set up badly.
+	if r.ask(t, root, "GET", "sys/mounts/suite/kv", nil).status != 200 {
+		r.want(t, 204, root, "POST", "sys/mounts/suite/kv", document{"type": "kv", "options": document{"version": "2"}})
+	}
+	// What the cases need besides: KV version 1, a mount of two segments, keys of every kind,
+	// and roles that are set up badly.
 	r.want(t, 204, root, "PUT", "sys/policies/acl/suite", document{"policy": `
 		path "kv1/broker/+" { capabilities = ["read"] }
+		path "suite/kv/data/broker/+" { capabilities = ["read", "patch"] }
 		path "transit/sign/+" { capabilities = ["update"] }
 		path "auth/token/create/suite-short" { capabilities = ["update"] }
 		path "auth/token/create/suite-brief" { capabilities = ["update"] }
