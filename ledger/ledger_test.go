@@ -584,18 +584,19 @@ func TestRecover(t *testing.T) {
 	for _, tc := range []struct {
 		id, hold string
 		outcome  fault.Outcome
+		updated  time.Time // when it ended: now, or while its process lived
 	}{
-		{"op0", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied)},
-		{"op1", ledger.HoldPending, fault.Doubt(fault.ProcessDied)},
-		{"op2", ledger.HoldPending, succeeded},
-		{"op3", ledger.HoldDropped, fault.Doubt(fault.ConnectionLost)},
-		{"op4", "", fault.NotSentBecause(fault.ConnectFailed)},
-		{"op5", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied)}, // delegated, and nobody said
-		{"op6", "", fault.NotSentBecause(fault.ProcessDied)},                 // without a profile there is no hold
+		{"op0", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied), r.now},
+		{"op1", ledger.HoldPending, fault.Doubt(fault.ProcessDied), r.now},
+		{"op2", ledger.HoldPending, succeeded, noon},
+		{"op3", ledger.HoldDropped, fault.Doubt(fault.ConnectionLost), noon},
+		{"op4", "", fault.NotSentBecause(fault.ConnectFailed), noon},
+		{"op5", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied), r.now}, // delegated, and nobody said
+		{"op6", "", fault.NotSentBecause(fault.ProcessDied), r.now},                 // without a profile there is no hold
 	} {
 		op, err := r.Get(ctx, "gateway", "user:7", tc.id)
-		if err != nil || op.Outcome != tc.outcome || op.Hold != tc.hold {
-			t.Errorf("%s: %v with hold %q, %v, want %v with hold %q", tc.id, op.Outcome, op.Hold, err, tc.outcome, tc.hold)
+		if err != nil || op.Outcome != tc.outcome || op.Hold != tc.hold || !op.Updated.Equal(tc.updated) {
+			t.Errorf("%s: %v with hold %q at %v, %v, want %v with hold %q at %v", tc.id, op.Outcome, op.Hold, op.Updated, err, tc.outcome, tc.hold, tc.updated)
 		}
 	}
 	if diff := cmp.Diff([]string{"recovery", "outcome op0 1 not_sent process_died", "outcome op1 1 unknown process_died",

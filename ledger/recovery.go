@@ -13,7 +13,8 @@ import (
 // Recover closes what an earlier process left open, in one commit: reserved
 // becomes not_sent and sending becomes unknown, both by process_died. A hold
 // that was not dropped becomes pending, and so does one that an open operation
-// with a profile may have had; see Expire. Call it before the first Begin.
+// with a profile may have had; see Expire. Updated of what had ended stays. Call it
+// before the first Begin.
 //
 // Each operation gets an outcome record; the recovery record before them, with
 // the counts, is always written.
@@ -44,7 +45,7 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 				return err
 			}
 		}
-		holds, err := tx.Exec(`UPDATE operations SET hold = 'pending', updated = ? WHERE hold = 'held'`, l.now().UnixNano())
+		holds, err := tx.Exec(`UPDATE operations SET hold = 'pending' WHERE hold = 'held'`)
 		counts.Holds = int(holds)
 		return err
 	}, records...)
