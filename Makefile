@@ -3,7 +3,7 @@
 
 GO ?= go
 
-.PHONY: demo test unit real conformance interop lint vuln newest counterparts vault fuzz soak bench
+.PHONY: demo test unit real conformance interop lint vuln newest counterparts vault faults fuzz soak bench
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
@@ -16,6 +16,7 @@ vuln:       ; sh test/vuln.sh
 newest:     ; sh test/newest.sh
 counterparts: ; sh test/install.sh
 vault:      ; sh test/vault/build.sh
+faults: vault ; sh test/faults.sh
 fuzz:       ; sh test/fuzz.sh
 soak: counterparts ; sh test/soak.sh
 bench: vault ; $(GO) run ./bench && $(GO) test -run "^$$" -bench . ./ledger

@@ -36,6 +36,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -88,7 +89,8 @@ type Rig struct {
 	subjects  []string // the actors' credentials
 	options   Options
 	log       logBuffer
-	process   *process // with Options.Binary
+	login     string                  // the token that the broker starts with, each time
+	process   atomic.Pointer[process] // with Options.Binary
 	signer    *ecdsa.PrivateKey
 	stop      context.CancelFunc
 	served    chan error
@@ -135,6 +137,9 @@ func (r *Rig) start(ctx context.Context, o Options) error {
 		if o.API, err = freePort(); err != nil {
 			return err
 		}
+	}
+	if o.Binary != "" {
+		r.URL = "http://" + o.API
 	}
 	r.options = o
 	if r.Dir == "" {
@@ -224,20 +229,20 @@ func (r *Rig) SetCredential(ctx context.Context, path, value string) error {
 	return r.admin.put(ctx, "kv/data/"+path, map[string]any{"data": map[string]string{"value": value}})
 }
 
-func (r *Rig) startBroker(ctx context.Context, o Options) error {
-	login, err := r.admin.login(ctx)
-	if err != nil {
-		return err
+func (r *Rig) startBroker(ctx context.Context, o Options, environ ...string) (err error) {
+	if r.login == "" {
+		if r.login, err = r.admin.login(ctx); err != nil {
+			return err
+		}
 	}
 	if o.Binary != "" {
-		r.URL = "http://" + o.API
-		return r.startProcess(ctx, o, login)
+		return r.startProcess(ctx, o, environ)
 	}
 	snapshot, err := policy.Load(r.ConfigPath)
 	if err != nil {
 		return err
 	}
-	environment := map[string]string{"VAULT_TOKEN": login}
+	environment := map[string]string{"VAULT_TOKEN": r.login}
 	r.Broker, err = broker.New(ctx, broker.Config{
 		Snapshot:    snapshot,
 		Getenv:      func(name string) string { return environment[name] },
@@ -264,8 +269,9 @@ func (r *Rig) startBroker(ctx context.Context, o Options) error {
 // Stop stops the broker as SIGTERM does and waits for it; what stands around
 // it goes on.
 func (r *Rig) Stop() error {
-	if r.process != nil {
-		return r.stopProcess()
+	if p := r.process.Load(); p != nil {
+		defer r.process.CompareAndSwap(p, nil)
+		return p.stop()
 	}
 	if r.stop == nil {
 		return nil
@@ -295,8 +301,8 @@ func (r *Rig) Edit(change func(yaml string) string) error {
 	if err := os.WriteFile(r.ConfigPath, []byte(change(string(raw))), 0o600); err != nil {
 		return err
 	}
-	if r.process != nil {
-		return r.process.cmd.Process.Signal(syscall.SIGHUP)
+	if p := r.process.Load(); p != nil {
+		return p.cmd.Process.Signal(syscall.SIGHUP)
 	}
 	return r.Broker.Reload()
 }

@@ -16,26 +16,27 @@ import (
 // A process is a broker that runs as a program of its own.
 type process struct {
 	cmd   *exec.Cmd
-	ended chan error
+	ended chan struct{}
+	err   error // of its end; read after ended
 }
 
 // startProcess runs the program in o.Binary as an init system does, and waits
 // until it is ready.
-func (r *Rig) startProcess(ctx context.Context, o Options, login string) error {
+func (r *Rig) startProcess(ctx context.Context, o Options, environ []string) error {
 	cmd := exec.Command(o.Binary, "serve", "--config", r.ConfigPath)
-	cmd.Env = []string{"VAULT_TOKEN=" + login, "PATH=" + os.Getenv("PATH")}
+	cmd.Env = append([]string{"VAULT_TOKEN=" + r.login, "PATH=" + os.Getenv("PATH")}, environ...)
 	cmd.Dir = r.Dir
 	cmd.Stdout, cmd.Stderr = o.Log, o.Log
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	p := &process{cmd, make(chan error, 1)}
-	go func() { p.ended <- cmd.Wait() }()
-	r.process = p
-	return r.awaitReady(ctx)
+	p := &process{cmd: cmd, ended: make(chan struct{})}
+	go func() { p.err = cmd.Wait(); close(p.ended) }()
+	r.process.Store(p)
+	return r.awaitReady(ctx, p)
 }
 
-func (r *Rig) awaitReady(ctx context.Context) error {
+func (r *Rig) awaitReady(ctx context.Context, p *process) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -53,9 +54,9 @@ func (r *Rig) awaitReady(ctx context.Context) error {
 			}
 		}
 		select {
-		case err := <-r.process.ended:
-			r.process = nil
-			return fmt.Errorf("brokertest: the broker ended before it was ready: %v", err)
+		case <-p.ended:
+			r.process.CompareAndSwap(p, nil)
+			return fmt.Errorf("brokertest: the broker ended before it was ready: %v", p.err)
 		case <-ctx.Done():
 			return errors.New("brokertest: the broker did not get ready")
 		case <-tick.C:
@@ -63,50 +64,64 @@ func (r *Rig) awaitReady(ctx context.Context) error {
 	}
 }
 
-// Kill ends a broker process at once, as SIGKILL does; see [Rig.Restart].
+// Kill ends a broker process at once, as SIGKILL does, also while it starts; see
+// [Rig.Restart]. It may be called from anywhere, by a counterpart too.
 func (r *Rig) Kill() error {
-	if r.process == nil {
-		return errors.New("brokertest: Kill needs Options.Binary")
+	p := r.process.Swap(nil)
+	if p == nil {
+		return errors.New("brokertest: there is no process to kill: Kill needs Options.Binary")
 	}
-	r.process.cmd.Process.Kill()
-	<-r.process.ended
-	r.process = nil
+	p.cmd.Process.Kill()
+	<-p.ended
 	return nil
 }
 
 // Process is the broker's, with Options.Binary: for signals, and for a look at it
 // from outside. It is nil when the broker does not run.
 func (r *Rig) Process() *os.Process {
-	if r.process == nil {
-		return nil
+	if p := r.process.Load(); p != nil {
+		return p.cmd.Process
 	}
-	return r.process.cmd.Process
+	return nil
 }
 
-// Wait waits for a broker process that ends without [Rig.Stop]; one that fails to
-// end well is an error.
-func (r *Rig) Wait(ctx context.Context) error {
+// Ended waits until the broker process has ended by itself, however.
+func (r *Rig) Ended(ctx context.Context) error {
+	p := r.process.Load()
+	if p == nil {
+		return nil
+	}
 	select {
-	case err := <-r.process.ended:
-		r.process = nil
-		return err
+	case <-p.ended:
+		r.process.CompareAndSwap(p, nil)
+		return nil
 	case <-ctx.Done():
 		return errors.New("brokertest: the broker has not ended")
 	}
 }
 
-// Restart starts the broker again over the same configuration and database,
-// after Stop or Kill.
-func (r *Rig) Restart(ctx context.Context) error { return r.startBroker(ctx, r.options) }
+// Wait is Ended; a process that fails to end well is an error.
+func (r *Rig) Wait(ctx context.Context) error {
+	p := r.process.Load()
+	if err := r.Ended(ctx); err != nil || p == nil {
+		return err
+	}
+	return p.err
+}
 
-// stopProcess sends SIGTERM and waits; a broker that fails to end well is an error.
-func (r *Rig) stopProcess() error {
-	p := r.process
-	r.process = nil
+// Restart starts the broker again over the same configuration and database,
+// after Stop or Kill. environ is added to the environment of a process.
+func (r *Rig) Restart(ctx context.Context, environ ...string) error {
+	return r.startBroker(ctx, r.options, environ...)
+}
+
+// stop sends SIGTERM and waits; a broker that fails to end well is an error.
+func (p *process) stop() error {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	return <-p.ended
+	<-p.ended
+	return p.err
 }
 
 // freePort finds a loopback port below the range that the kernel gives to

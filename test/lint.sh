@@ -11,7 +11,9 @@ if [ -n "$unformatted" ]; then
 fi
 $GO vet ./...
 $GO vet -tags real ./...
+$GO vet -tags crash ./cmd/broker
 $GO mod verify
 $GO mod tidy -diff
 $GO tool -modfile=tools/go.mod staticcheck ./...
-$GO tool -modfile=tools/go.mod staticcheck -tags real $(cat test/real-packages)
+$GO tool -modfile=tools/go.mod staticcheck -tags real $(cat test/real-packages) ./test/crash
+$GO tool -modfile=tools/go.mod staticcheck -tags crash ./cmd/broker

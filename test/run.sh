@@ -36,6 +36,9 @@ $GO test -race -count=1 -tags real -skip $table $(cat test/real-packages)
 part "provider x server x engine"
 $GO test -race -count=1 -tags real -run $table -v ./test/e2e >"$work/table.log" 2>&1 || { grep -aE '^ *(---|[a-z_]+\.go)' "$work/table.log" | head -n 80 >&2; exit 1; }
 grep -a '^table:' "$work/table.log"
+
+part "the broker killed at every step, and under load"
+sh test/faults.sh
 part "deployment files, the API's description, the first hour word by word"
 sh deploy/check.sh
 (cd docs/check && $GO vet ./... && $GO test -race ./...)

@@ -9,5 +9,7 @@ export FUZZTIME
 echo "== $COUNT times: the broken steps, the killed writer, the killed broker"
 $GO test -race -count="$COUNT" ./operation ./ledger ./store
 $GO test -race -count="$COUNT" -tags real -run 'TestKilled|TestRevokedInVault|TestReload' ./test/e2e
+echo "== the broker killed at every step, and 300 times under load"
+FAULTS_KILLS="${FAULTS_KILLS:-300}" sh test/faults.sh
 echo "== fuzz targets, $FUZZTIME each"
 sh test/fuzz.sh

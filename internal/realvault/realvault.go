@@ -206,6 +206,17 @@ func split(namespace string) (parent, name string) {
 	return "", namespace
 }
 
+// Keys counts what Vault's storage holds for tokens, by folder: what their
+// cubbyholes hold, and the tokens with their accessors, parents and leases.
+func (v *Vault) Keys(t testing.TB) map[string]int {
+	t.Helper()
+	keys := map[string]int{"cubbyhole": v.Residue(t)}
+	for _, folder := range []string{"sys/token/id", "sys/token/accessor", "sys/token/parent", "sys/expire/id"} {
+		keys[folder] = v.count(t, "sys/raw/"+folder+"/")
+	}
+	return keys
+}
+
 func (v *Vault) count(t testing.TB, folder string) (n int) {
 	t.Helper()
 	var list struct{ Data struct{ Keys []string } }
