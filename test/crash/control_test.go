@@ -47,7 +47,7 @@ func TestControlLateSending(t *testing.T) {
 	if err := s.restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.load(t, 4, 1, []brokertest.Call{{Server: "records", Tool: "slow"}})
+	s.load(t, 8, 1, []brokertest.Call{{Server: "records", Tool: "slow"}})
 	if s.count(falseSafe) == before {
 		t.Errorf("under load: found %v", s.verdict)
 	}

@@ -137,14 +137,13 @@ const (
 func requestRows(reads int, more ...[]row) []row {
 	// Outcome and drop are side by side.
 	ended := hasty(told(1, inDoubt, finished))
-	rows := slices.Concat(
+	return slices.Concat(
 		both(subjectRead, told(0, notSent)), both(keyRead, told(0, notSent)), both(exchange, told(0, notSent)), both(holdPut, told(0, notSent)),
 		both("server/discover", told(0, notSent)),
 		[]row{{at: "before tools/call", told: []string{inDoubt}}, {at: "after tools/call", told: []string{inDoubt}, ran: 1}},
 		both(fmt.Sprint(holdRead, reads), ended), both(holdDrop, ended), both(revoke, ended),
 		slices.Concat(more...),
 	)
-	return rows
 }
 
 func modernRows() []row {
