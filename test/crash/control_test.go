@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"onbehalf.internal/broker/brokertest"
 )
@@ -42,7 +43,8 @@ func TestControlLateSending(t *testing.T) {
 		t.Errorf("at one moment: %v, found %v", err, s.verdict)
 	}
 	before := s.count(falseSafe)
-	s.environ = []string{"BROKER_CRASH_LATE=" + (slowness / 2).String()}
+	s.slow = 400 * time.Millisecond
+	s.environ = []string{"BROKER_CRASH_LATE=300ms"} // so most of what is under way when it is killed is in between
 	s.kill()
 	if err := s.restart(t.Context()); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,8 @@ type site struct {
 	environ []string       // of every process that is started from now on
 	trap    atomic.Pointer[trap]
 	lies    atomic.Bool // see lies_test.go
-	give    func()      // gives the turn back
+	slow    time.Duration
+	give    func() // gives the turn back
 
 	mu      sync.Mutex
 	ran     map[string]int         // :: request key → tools/call requests that a server took up
@@ -80,7 +81,7 @@ func start(t *testing.T) *site {
 	give := sync.OnceFunc(turn.Unlock)
 	t.Cleanup(give)
 	v := realvault.Start(t)
-	s := &site{verdict: newVerdict(), vault: v, before: v.Keys(t), give: give, ran: map[string]int{}, ended: map[string]fault.State{}}
+	s := &site{verdict: newVerdict(), vault: v, before: v.Keys(t), slow: 60 * time.Millisecond, give: give, ran: map[string]int{}, ended: map[string]fault.State{}}
 	door := s.doorOf(t)
 	s.Rig = brokertest.New(t, &brokertest.Options{Binary: binary, Vault: v.Addr, VaultToken: v.Token, Config: func(yaml string) string {
 		yaml = strings.Replace(yaml, "timeout: 5s", "timeout: 20s", 1) // for a busy machine
@@ -140,14 +141,14 @@ func (s *site) runs(key string) int {
 }
 
 // do makes the call with its key as its job, and judges the answer. The tool slow
-// takes slowness, and longer than any call with a timeout.
+// takes s.slow, and longer than any call with a timeout.
 func (s *site) do(ctx context.Context, c brokertest.Call) (brokertest.Answer, error) {
 	arguments := map[string]any{"job": c.Key}
 	switch {
 	case c.Timeout != "":
 		arguments["seconds"] = 10
 	case c.Tool == "slow":
-		arguments["seconds"] = slowness.Seconds()
+		arguments["seconds"] = s.slow.Seconds()
 	}
 	c.Arguments = arguments
 	a, err := s.Do(ctx, c)
@@ -156,8 +157,6 @@ func (s *site) do(ctx context.Context, c brokertest.Call) (brokertest.Answer, er
 	}
 	return a, err
 }
-
-const slowness = 60 * time.Millisecond
 
 // look retrieves by the caller's own key, and judges the answer.
 func (s *site) look(ctx context.Context, c brokertest.Call) (brokertest.Answer, error) {
