@@ -206,15 +206,39 @@ func split(namespace string) (parent, name string) {
 	return "", namespace
 }
 
-// Keys counts what Vault's storage holds for tokens, by folder: what their
-// cubbyholes hold, and the tokens with their accessors, parents and leases.
-func (v *Vault) Keys(t testing.TB) map[string]int {
+// Left counts what tokens have left in Vault's storage: keys of cubbyholes, those of
+// dead tokens included, leases, and the tokens that Vault still takes.
+//
+// Not counted is what stays when a request for a token is cut off between two of
+// Vault's writes: the entry of a token without a lease, which is refused like one
+// that does not exist, and its indices (measured: some 50 of 1,500 such cuts).
+func (v *Vault) Left(t testing.TB) map[string]int {
 	t.Helper()
-	keys := map[string]int{"cubbyhole": v.Residue(t)}
-	for _, folder := range []string{"sys/token/id", "sys/token/accessor", "sys/token/parent", "sys/expire/id"} {
-		keys[folder] = v.count(t, "sys/raw/"+folder+"/")
+	return map[string]int{"cubbyholes": v.Residue(t), "leases": v.count(t, "sys/raw/sys/expire/id/"), "tokens": v.tokens(t)}
+}
+
+func (v *Vault) tokens(t testing.TB) (n int) {
+	t.Helper()
+	const folder = "sys/raw/sys/token/id/"
+	var list struct{ Data struct{ Keys []string } }
+	v.get(t, "", folder+"?list=true", &list)
+	for _, key := range list.Data.Keys {
+		var entry struct{ Data struct{ Value string } }
+		var token struct{ ID string }
+		v.get(t, "", folder+key, &entry)
+		if entry.Data.Value == "" { // gone since
+			continue
+		}
+		if err := json.Unmarshal([]byte(entry.Data.Value), &token); err != nil || token.ID == "" {
+			t.Fatalf("Vault's entry of a token is not understood: %v", err)
+		}
+		resp := v.ask(t, http.MethodGet, "", "auth/token/lookup-self", token.ID)
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			n++
+		}
 	}
-	return keys
+	return n
 }
 
 func (v *Vault) count(t testing.TB, folder string) (n int) {
@@ -239,18 +263,7 @@ func (v *Vault) get(t testing.TB, namespace, path string, into any) {
 // call is a request with the root token. What is not there leaves into as it is.
 func (v *Vault) call(t testing.TB, method, namespace, path string, into any) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, v.Addr+"/v1/"+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("X-Vault-Token", v.Token)
-	if namespace != "" {
-		req.Header.Set("X-Vault-Namespace", namespace)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := v.ask(t, method, namespace, path, v.Token)
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusNotFound: // an empty folder
@@ -263,4 +276,21 @@ func (v *Vault) call(t testing.TB, method, namespace, path string, into any) {
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		t.Fatalf("%s %s: %v", method, path, err)
 	}
+}
+
+func (v *Vault) ask(t testing.TB, method, namespace, path, token string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, v.Addr+"/v1/"+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Vault-Token", token)
+	if namespace != "" {
+		req.Header.Set("X-Vault-Namespace", namespace)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp
 }

@@ -60,7 +60,7 @@ type site struct {
 	*brokertest.Rig
 	*verdict
 	vault   *realvault.Vault
-	before  map[string]int // Vault's keys before there was a broker
+	before  map[string]int // what Vault had before there was a broker
 	environ []string       // of every process that is started from now on
 	trap    atomic.Pointer[trap]
 	lies    atomic.Bool // see lies_test.go
@@ -81,7 +81,7 @@ func start(t *testing.T) *site {
 	give := sync.OnceFunc(turn.Unlock)
 	t.Cleanup(give)
 	v := realvault.Start(t)
-	s := &site{verdict: newVerdict(), vault: v, before: v.Keys(t), slow: 60 * time.Millisecond, give: give, ran: map[string]int{}, ended: map[string]fault.State{}}
+	s := &site{verdict: newVerdict(), vault: v, before: v.Left(t), slow: 60 * time.Millisecond, give: give, ran: map[string]int{}, ended: map[string]fault.State{}}
 	door := s.doorOf(t)
 	s.Rig = brokertest.New(t, &brokertest.Options{Binary: binary, Vault: v.Addr, VaultToken: v.Token, Config: func(yaml string) string {
 		yaml = strings.Replace(yaml, "timeout: 5s", "timeout: 20s", 1) // for a busy machine
@@ -235,18 +235,18 @@ func (s *site) judgeHolds(t *testing.T) {
 	}
 }
 
-// left is what Vault's storage has more, by folder, than a broker without an epoch
-// accounts for.
+// left is what Vault's storage has more than a broker without an epoch accounts
+// for.
 func (s *site) left(t *testing.T) map[string]int {
 	t.Helper()
 	left := map[string]int{}
-	for folder, n := range s.vault.Keys(t) {
-		want := s.before[folder]
-		if folder != "cubbyhole" {
+	for what, n := range s.vault.Left(t) {
+		want := s.before[what]
+		if what != "cubbyholes" {
 			want++ // the login
 		}
 		if n != want {
-			left[folder] = n - want
+			left[what] = n - want
 		}
 	}
 	return left
