@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"time"
 
@@ -59,10 +60,14 @@ func (c *Client) turnLocked(e *epoch) time.Time {
 	return e.born.Add(max(time.Second, min(rotation, e.life*2/5)))
 }
 
-// keepEpoch mints an epoch if one is due.
+// keepEpoch mints an epoch if one is due and there is a login to do it with.
 func (c *Client) keepEpoch(ctx context.Context) error {
 	c.mu.Lock()
 	l := c.login
+	if l == nil || l.over(c.now()) {
+		c.mu.Unlock()
+		return nil
+	}
 	due := len(c.epochs) == 0 || !c.now().Before(c.turnLocked(c.epochs[len(c.epochs)-1]))
 	c.mu.Unlock()
 	if !due {
@@ -89,6 +94,9 @@ func (c *Client) keepEpoch(ctx context.Context) error {
 	return nil
 }
 
+// An accessor goes into the log and the audit; behind the point stands its namespace.
+var accessor = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64})?$`)
+
 // mint makes an epoch. The role caps its life on Vault's side; we ask for the
 // same, so that a role without a cap does not make a crash leave more behind.
 // If the answer is lost, so is the token, and Vault ends it within its life.
@@ -111,7 +119,7 @@ func (c *Client) create(ctx context.Context, l *login) (*epoch, error) {
 		return nil, unwanted(op, a)
 	}
 	t, ok := issued(a)
-	if !ok || t.value.IsZero() || t.accessor == "" || t.life <= 0 || t.life > epochLife {
+	if !ok || t.value.IsZero() || !accessor.MatchString(t.accessor) || t.life <= 0 || t.life > epochLife {
 		return nil, fault.New(op, fault.VaultUnexpected, "an epoch without a token, an accessor or an end within 75s")
 	}
 	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born,

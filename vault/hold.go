@@ -279,7 +279,10 @@ func (h *Hold) delete(ctx context.Context) error {
 		return unanswered(op, err)
 	}
 	switch a.status {
-	case http.StatusNoContent, http.StatusNotFound, http.StatusForbidden: // 403: the epoch is dead, and its cubbyhole with it
+	case http.StatusForbidden: // the epoch is dead, and its cubbyhole with it; if it is not, its revocation sweeps it
+		h.client.died(h.epoch)
+		return nil
+	case http.StatusNoContent, http.StatusNotFound:
 		return nil
 	}
 	return unwanted(op, a)

@@ -72,6 +72,7 @@ func (c *Client) keepLogin(ctx context.Context) error {
 	over := l == nil || l.over(now)
 	due := over || !l.renewAt.IsZero() && !now.Before(l.renewAt)
 	look := !over && !now.Before(c.lookAt)
+	last := over || l.left(now) < 2*epochLife
 	c.mu.Unlock()
 	switch moved := look && c.moved(l); {
 	case !due && !moved:
@@ -79,7 +80,11 @@ func (c *Client) keepLogin(ctx context.Context) error {
 	case over || moved || !l.renewable:
 		return c.logIn(ctx, l)
 	}
-	return c.renew(ctx, l)
+	err := c.renew(ctx, l)
+	if err != nil && last && c.logIn(ctx, l) == nil { // whatever is wrong with renewals, another login may work
+		return nil
+	}
+	return err
 }
 
 // moved reports whether the token file holds another token than l's. A file that
