@@ -28,12 +28,15 @@ const (
 func (b *Broker) Hasten() { b.hasten() }
 
 // drain lets what has begun end, and cuts what does not.
-// Nothing is ready any more from its first line on. Handlers that wait for an
+// Nothing is ready any more from its first lines on. Handlers that wait for an
 // operation get its answer: the servers are shut down after the operations have
 // ended.
 func (b *Broker) drain(servers []*http.Server) audit.Stopped {
-	b.draining.Store(true)
 	limits := b.policy.Current().Stop
+	if limits.Delay == 0 { // who sees that it is not ready is refused already
+		b.runner.Refuse()
+	}
+	b.draining.Store(true)
 	b.log.Info("draining", "open", b.runner.Running())
 	delay, cancel := context.WithTimeout(b.patience, limits.Delay)
 	<-delay.Done()
