@@ -3,7 +3,8 @@
 //
 // Every hold read and every leg is written down with its time, between the broker
 // and Vault and at the MCP server, while grants are taken away and given back,
-// actors are suspended and let go, and epochs are revoked in Vault. Then the
+// actors are suspended and let go, callers lose their word for them, and epochs are
+// revoked in Vault. Then the
 // history is gone through: a leg that left with a token whose last read was
 // answered after the revocation had returned, and before it was undone, is a
 // violation. The clock is one process's, so there is no skew.
@@ -32,7 +33,7 @@ import (
 
 const (
 	actors = 8  // two callers each
-	rounds = 40 // revocations of each kind
+	rounds = 45 // a third of them in each way
 )
 
 // A history is what happened to the tokens of each actor. Times are of one clock.
@@ -181,13 +182,19 @@ func name(n int) string { return fmt.Sprintf("user:%d", 100+n) }
 // people puts a grant for every actor into the configuration; the word after
 // "enabled:" of one is what grant changes.
 func people(yaml string) string {
-	var grants, asserted strings.Builder
+	var grants strings.Builder
 	for n := range actors {
 		fmt.Fprintf(&grants, "      %q: {credential: \"vault:kv/broker/people/%d#value\", allowed_audiences: [mcp-archive], allowed_scopes: [records.read], enabled: true}\n", name(n), n)
-		fmt.Fprintf(&asserted, "%q, ", name(n))
 	}
 	yaml = strings.Replace(yaml, "    grants:\n", "    grants:\n"+grants.String(), 1)
-	return strings.Replace(yaml, `asserted: [`, `asserted: [`+asserted.String(), 1)
+	return strings.Replace(yaml, `asserted: [`, `asserted: [`+asserted(), 1)
+}
+
+func asserted() (list string) {
+	for n := range actors {
+		list += fmt.Sprintf("%q, ", name(n))
+	}
+	return list
 }
 
 func grant(rig *brokertest.Rig, actor string, enabled bool) error {
@@ -246,25 +253,60 @@ func TestNoLegIsSentThatWasCheckedAfterARevocation(t *testing.T) {
 		t.Error(violation)
 	}
 	t.Logf("%d legs; operations: %v", len(h.legs), counted.by)
-	if len(h.legs) < 100 || counted.by["succeeded"] == 0 || counted.by["grant_revoked"] == 0 || counted.by["hold_gone"] == 0 {
+	if len(h.legs) < 100 || counted.by["succeeded"] == 0 || counted.by["grant_revoked"] == 0 || counted.by["suspended"] == 0 || counted.by["hold_gone"] == 0 {
 		t.Errorf("the history proves nothing: %d legs, %v", len(h.legs), counted.by)
 	}
 }
 
+// A way is one to take an actor's rights away, which returns the way back.
+type way struct {
+	name   string
+	revoke func(t *testing.T, rig *brokertest.Rig, actor string) (restore func())
+}
+
+var ways = []way{
+	{"the removal of the grant", func(t *testing.T, rig *brokertest.Rig, actor string) func() {
+		set := func(enabled bool) {
+			if err := grant(rig, actor, enabled); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set(false)
+		return func() { set(true) }
+	}},
+	{"the suspension", func(t *testing.T, rig *brokertest.Rig, actor string) func() {
+		var made struct{ ID string }
+		if a := rig.Admin(t, "POST", "/v1/suspensions", fmt.Sprintf(`{"actor":%q,"reason":"test"}`, actor), &made); a.Status != 201 {
+			t.Fatalf("%s", a.Body)
+		}
+		return func() {
+			if a := rig.Admin(t, "DELETE", "/v1/suspensions/"+made.ID+"?reason=test", "", nil); a.Status >= 300 {
+				t.Fatalf("%s", a.Body)
+			}
+		}
+	}},
+	{"the end of the caller's word for the actor", func(t *testing.T, rig *brokertest.Rig, actor string) func() {
+		change := func(from, to string) {
+			if err := rig.Edit(func(yaml string) string { return strings.Replace(yaml, from, to, 1) }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		word, none := fmt.Sprintf("%q, ", actor), fmt.Sprintf("%q, ", actor+"x")
+		change("asserted: ["+asserted(), "asserted: ["+strings.Replace(asserted(), word, none, 1))
+		return func() { change("asserted: ["+strings.Replace(asserted(), word, none, 1), "asserted: ["+asserted()) }
+	}},
+}
+
 // revokeAndRestore takes rights away and gives them back, each time from
-// another actor; now and then it ends every epoch in Vault.
+// another actor and in another way; now and then it ends every epoch in Vault.
 func revokeAndRestore(t *testing.T, rig *brokertest.Rig, h *history, vault *devvault.Server) {
 	for n := range rounds {
-		actor := name(rand.IntN(actors))
-		if err := grant(rig, actor, false); err != nil {
-			t.Fatal(err)
-		}
-		h.revoke(actor, "the removal of the grant")
+		actor, way := name(rand.IntN(actors)), ways[n%len(ways)]
+		restore := way.revoke(t, rig, actor)
+		h.revoke(actor, way.name)
 		await(t, rig)
 		h.restore(actor)
-		if err := grant(rig, actor, true); err != nil {
-			t.Fatal(err)
-		}
+		restore()
 		if n%10 == 0 {
 			h.revokeEpochs(vault)
 		}
