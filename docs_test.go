@@ -98,3 +98,42 @@ func between(text, mark, table string) string {
 	_, after, _ := strings.Cut(rest, "<!-- end -->")
 	return before + mark + table + "<!-- end -->" + after
 }
+
+// TestFailuresAreShown: every test that the failure table of docs/operations.md
+// names is there.
+func TestFailuresAreShown(t *testing.T) {
+	text, err := os.ReadFile("docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]bool{}
+	definition := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range definition.FindAllSubmatch(source, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "## When something fails")
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(table, -1)
+	for _, m := range named {
+		if !tests[m[1]] {
+			t.Errorf("%s is named and not there", m[1])
+		}
+	}
+	for row := range strings.Lines(table) {
+		if strings.HasPrefix(row, "| ") && !strings.HasPrefix(row, "| what") && !strings.Contains(row, "`Test") {
+			t.Errorf("no test is named for %.60s", row)
+		}
+	}
+	if len(named) < 30 {
+		t.Errorf("%d tests are named: the test no longer reads the table", len(named))
+	}
+}
