@@ -147,7 +147,7 @@ func (a *API) admit(rt route, w http.ResponseWriter, r *request) (answer, error)
 		if !may(caller, rt.role) {
 			return answer{}, fault.New("httpapi.admit", fault.RoleMissing, "this address needs the role "+string(rt.role))
 		}
-		if !a.limiter(caller.ID()).Allow() {
+		if !a.limiter(caller.ID()).AllowN(r.received, 1) {
 			return answer{}, fault.New("httpapi.admit", fault.RateLimited, "too many requests of this caller")
 		}
 		r.caller = caller

@@ -257,5 +257,5 @@ func call(t testing.TB, c *mcpclient.Client, s *policy.Server, g mcpclient.Gate)
 	t.Helper()
 	talk := c.Open(s)
 	defer talk.Close()
-	return talk.CallTool(within(t, 5*time.Second), search, g)
+	return talk.CallTool(within(t, time.Minute), search, g)
 }
