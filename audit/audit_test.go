@@ -28,6 +28,7 @@ func full() audit.Record {
 		Evidence: fault.EvidenceNone, Epoch: "accessor", Token: audit.DigestOf("token"), Hold: "dropped", Count: 3,
 		Recovered: &audit.Recovered{NotSent: 1, InDoubt: 2, Holds: 3}, Supersedes: "op0", Swept: &audit.Swept{Results: 1, Operations: 2},
 		Stopped: &audit.Stopped{Ended: 4, Cut: 3, Left: 2, Holds: 1}, Suspended: &audit.Suspended{ID: "s1", Until: noon.UTC(), Text: "why\u200b\n"},
+		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
 		Legs: []audit.Leg{
 			{Name: "exchange", Budget: 20 * time.Second, Took: 3250 * time.Microsecond},
 			{Name: "tools/call", Budget: time.Second, Took: time.Second, Reason: fault.WallClock},
@@ -57,6 +58,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"supersedes":"op0","swept":{"results":1,"operations":2},` +
 				`"stopped":{"ended":4,"cut":3,"left":2,"holds":1},` +
 				`"suspension":{"id":"s1","until":"2026-11-30T12:00:00.000005Z","text":"why\u200b\n"},` +
+				`"resolution":{"by":"admin","text":"seen"},` +
 				`"legs":[{"leg":"exchange","budget_ms":20000,"ms":3.25},` +
 				`{"leg":"tools/call","budget_ms":1000,"ms":1000,"reason":"wall_clock"}]}`},
 	} {
@@ -82,7 +84,7 @@ func TestEveryMemberIsShown(t *testing.T) {
 
 func TestKindsAreClosed(t *testing.T) {
 	for _, k := range []audit.Kind{audit.Start, audit.Decision, audit.Denial, audit.Sending, audit.Outcome, audit.Drop, audit.Reload, audit.Recovery,
-		audit.Revocation, audit.Retention, audit.Stop, audit.Suspension, audit.Lifting} {
+		audit.Revocation, audit.Retention, audit.Stop, audit.Suspension, audit.Lifting, audit.Resolution} {
 		if !k.Known() {
 			t.Errorf("%q is not known", k)
 		}

@@ -11,7 +11,8 @@
 //     forge a second line or move a terminal's cursor.
 //   - A record has no member for arguments, results, tokens or text of a
 //     server: digests and words of closed lists stand for them. The one free
-//     text is an admin's own, why something was suspended.
+//     text is an admin's own: why something was suspended, or what shows
+//     whether a call in doubt ran.
 //   - Names that may come from a refused request are cut at 256 bytes.
 //
 // This package does not store records (package store does, in the same commit
@@ -57,12 +58,13 @@ const (
 
 	Suspension Kind = "suspension" // an admin has stopped an actor, a server or a profile
 	Lifting    Kind = "lifting"    // an admin has ended a suspension
+	Resolution Kind = "resolution" // an admin has said whether an operation in doubt ran
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting:
+	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution:
 		return true
 	}
 	return false
@@ -109,6 +111,7 @@ type Record struct {
 	Swept      *Swept         `json:"swept,omitempty"`
 	Stopped    *Stopped       `json:"stopped,omitempty"`
 	Suspended  *Suspended     `json:"suspension,omitempty"`
+	Resolved   *Resolved      `json:"resolution,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -138,6 +141,13 @@ type Suspended struct {
 	ID    string    `json:"id"`
 	Until time.Time `json:"until,omitzero"` // zero: until it is lifted
 	Text  string    `json:"text"`           // the admin's own words, why
+}
+
+// Resolved is what a [Resolution] record says besides the operation and how it
+// stands now.
+type Resolved struct {
+	By   string `json:"by"`   // the admin; the record's caller is the operation's
+	Text string `json:"text"` // the admin's own words, what shows it
 }
 
 // timeForm has all nine digits of the second, so that lines sort as text.

@@ -81,8 +81,8 @@ var advices = []Advice{
 	{Reserved, RanNo, EvidenceLocal, RetryWait, "still open, nothing has left: ask again by id or key"},
 	{Sending, RanUnknown, EvidenceNone, RetryWait, "still open, and it may have left: ask again by id or key"},
 	{AwaitingApproval, RanNo, EvidenceLocal, RetryWait, "not there yet"},
-	{ResolvedRan, RanYes, EvidenceOperator, RetryNever, "not there yet"},
-	{ResolvedNotRan, RanNo, EvidenceOperator, RetrySafe, "not there yet"},
+	{ResolvedRan, RanYes, EvidenceOperator, RetryNever, "an admin has found out that it ran, `resolution` says who and why; what the tool answered is not known"},
+	{ResolvedNotRan, RanNo, EvidenceOperator, RetrySafe, "an admin has found out that it did not run, `resolution` says who and why; the same key may be sent again"},
 	{Expired, RanYes, EvidencePeer, RetryNever, "it ended so long ago that its result is gone; `ran` and `cause` are what they were"},
 }
 

@@ -31,6 +31,7 @@ const (
 	TooManyOperations  Reason = "too_many_operations"
 	Draining           Reason = "draining"
 	OperationNotFound  Reason = "operation_not_found"
+	NotInDoubt         Reason = "not_in_doubt" // what an admin says of an operation cannot be taken as it stands
 	SuspensionNotFound Reason = "suspension_not_found"
 	TooManySuspensions Reason = "too_many_suspensions"
 	RequestKeyConflict Reason = "request_key_conflict"
@@ -163,7 +164,7 @@ var kinds = map[Reason]Kind{
 	CallerUnknown: Unauthenticated, RoleMissing: Denied, ActorMissing: Unauthenticated, ActorInvalid: Unauthenticated,
 	ActorNotAllowed: Denied, AssertionInvalid: Unauthenticated, AssertionReplayed: Unauthenticated,
 	RateLimited: Busy, TooManyOperations: Busy, Draining: Unavailable,
-	OperationNotFound: NotFound, SuspensionNotFound: NotFound, TooManySuspensions: Busy, RequestKeyConflict: Conflict, NoRecord: Conflict,
+	OperationNotFound: NotFound, NotInDoubt: Conflict, SuspensionNotFound: NotFound, TooManySuspensions: Busy, RequestKeyConflict: Conflict, NoRecord: Conflict,
 
 	Suspended: Denied, ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,
 	ToolUnknown: Denied, ToolDisabled: Denied, ZoneExceeded: Denied, NoGrant: Denied, GrantDisabled: Denied,

@@ -255,10 +255,12 @@ type Operation struct {
 	Retry    fault.Retry    `json:"retry"`
 	Cause    fault.Reason   `json:"cause,omitempty"`
 
-	LookWith *operation.Look `json:"look_with,omitempty"` // the server's own tool that says what became of it
+	LookWith   *operation.Look    `json:"look_with,omitempty"`  // the server's own tool that says what became of it
+	Resolution *ledger.Resolution `json:"resolution,omitempty"` // who said that it ran, or did not, and why
 
 	Server     string       `json:"server"`
 	Tool       string       `json:"tool"`
+	Caller     string       `json:"caller,omitempty"` // to those who see the operations of all callers
 	Actor      string       `json:"actor"`
 	RequestKey string       `json:"request_key"`
 	RunID      string       `json:"run_id,omitempty"`
@@ -289,7 +291,7 @@ type Operation struct {
 func shown(a operation.Answer, at time.Time) Operation {
 	o := a.Outcome
 	b := Operation{
-		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: a.Operation.Retry(at), Cause: o.Cause, LookWith: a.Look,
+		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: a.Operation.Retry(at), Cause: o.Cause, LookWith: a.Look, Resolution: a.Resolution,
 		Server: a.Server, Tool: a.Tool, Actor: a.Actor, RequestKey: a.RequestKey, RunID: a.RunID, Attempt: a.Attempt,
 		Hold: a.Hold, Durability: "durable", Withheld: a.Withheld, Legs: append([]audit.Leg{}, a.Legs...),
 		FirstSent: a.FirstSent, Supersedes: a.Supersedes, Superseded: a.SupersededBy,
@@ -309,13 +311,15 @@ func (a *API) operation(got operation.Answer) answer {
 	b := shown(got, a.Now())
 	id := a.ledger()
 	b.Ledger = &id
-	if b.State != fault.RPCError {
+	// Of what was in doubt, only an rpc_error had a body.
+	isError := b.State == fault.RPCError || b.Resolution != nil
+	if !isError {
 		b.Text = mcpclient.Text(got.Result)
 	}
 	body, _ := json.Marshal(b)
 	if got.Result != nil {
 		member := "result"
-		if b.State == fault.RPCError {
+		if isError {
 			member = "error"
 		}
 		body = append(body[:len(body)-1], `,"`+member+`":`...)

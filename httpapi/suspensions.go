@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxSuspensionBody has room for the longest reason in escapes.
-	maxSuspensionBody = 8 << 10
+	// maxReasonBody has room for the longest reason in escapes.
+	maxReasonBody = 8 << 10
 	// maxUntil is how far ahead an until may lie; what lasts longer needs none.
 	maxUntil = 10 * 365 * 24 * time.Hour
 )

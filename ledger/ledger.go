@@ -4,13 +4,15 @@
 // One operation moves along these arrows and never back:
 //
 //	(new) → reserved → sending → succeeded, tool_error, rpc_error, unknown
-//	         ↑    ↓       ↓
-//	         ←  not_sent, refused
+//	         ↑    ↓       ↓                              ↓          ↓
+//	         ←  not_sent, refused                     resolved_ran, resolved_not_ran
+//	         ←                                                      ↓
 //
 // "sending" is written before the first byte of tools/call leaves. From
 // "reserved" an operation ends only with ran = no, so whatever ran had
 // "sending" on disk first. Only an outcome whose advice is "safe" may be begun
-// again: the same operation, its next attempt. [Ledger.Recover] closes what a
+// again: the same operation, its next attempt. An admin resolves what is in
+// doubt, see [Ledger.Resolve]. [Ledger.Recover] closes what a
 // dead process left: reserved becomes not_sent and sending becomes unknown.
 //
 // What always holds:
@@ -84,6 +86,8 @@ type Operation struct {
 	Upstream    string
 	RepeatUntil time.Time
 	Doubted     bool
+
+	Resolution *Resolution // what an admin has said of this attempt; nil: nothing
 
 	ResultExpires time.Time // when the result will be gone
 	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
@@ -188,7 +192,7 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 	now := moment(l.now().UnixNano())
 	op.Attempt, op.Created, op.Updated, op.Deadline = 1, now, now, moment(nanoseconds(op.Deadline))
 	op.Outcome = fault.Outcome{State: fault.Reserved, Ran: fault.RanNo, Evidence: fault.EvidenceLocal}
-	op.Result, op.Legs = nil, nil
+	op.Result, op.Legs, op.Resolution = nil, nil, nil
 
 	known, found, err := byKey(tx, op)
 	if err != nil {

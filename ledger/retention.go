@@ -104,7 +104,9 @@ func (l *Ledger) Sweep(ctx context.Context) (more bool, err error) {
 func (l *Ledger) sweepResults(tx *store.Tx) (int, error) {
 	const old = `SELECT operation FROM results WHERE created < ? ORDER BY created LIMIT ?`
 	before := l.now().Add(-l.conf.Keep.Results).UnixNano()
-	if _, err := tx.Exec(`UPDATE operations SET state = 'expired' WHERE id IN (`+old+`)`, before, sweepChunk); err != nil {
+	// What an admin has said stays: "expired" would turn its advice into another.
+	if _, err := tx.Exec(`UPDATE operations SET state = 'expired'
+		WHERE state NOT IN ('resolved_ran', 'resolved_not_ran') AND id IN (`+old+`)`, before, sweepChunk); err != nil {
 		return 0, err
 	}
 	gone, err := tx.Exec(`DELETE FROM results WHERE operation IN (`+old+`)`, before, sweepChunk)

@@ -121,6 +121,7 @@ func (r *Runner) abandon(w *work) {
 	delete(r.running, w.op.ID)
 	r.mu.Unlock()
 	close(w.ended)
+	close(w.released)
 	r.idle.Done()
 }
 
@@ -134,6 +135,7 @@ func (r *Runner) release(w *work) {
 		delete(r.running, w.op.ID)
 	}
 	r.mu.Unlock()
+	close(w.released)
 	r.idle.Done()
 }
 

@@ -59,6 +59,7 @@ type work struct {
 	sent         bool        // tools/call may have left
 	said         said        // has a lock of its own
 	ended        chan struct{}
+	released     chan struct{} // closed when it is forgotten: what the ledger says is all there is
 	answer       Answer
 }
 
@@ -86,7 +87,7 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 		op.Upstream, op.RepeatUntil = carrier(key), ask.Received.Add(key.Window-d.Budget())
 	}
 	call.Context = op.Profile + " " + op.Actor
-	w := &work{ctx: ctx, cancel: func(why error) { cancel(why); stop() }, decision: d, op: op, ended: make(chan struct{}), call: call}
+	w := &work{ctx: ctx, cancel: func(why error) { cancel(why); stop() }, decision: d, op: op, ended: make(chan struct{}), released: make(chan struct{}), call: call}
 	if ask.Progress {
 		w.call.Progress = w.said.note
 	}

@@ -102,6 +102,10 @@ var migrations = []string{
 		lifted_reason TEXT   NOT NULL
 	);
 	CREATE INDEX suspensions_standing ON suspensions (since) WHERE lifted = 0;`,
+	// What an admin has said of an operation in doubt, and what waits for that.
+	`ALTER TABLE operations ADD COLUMN resolution TEXT NOT NULL DEFAULT '';
+	CREATE INDEX operations_doubt ON operations (created)
+		WHERE ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired');`,
 }
 
 // migrate brings the schema up to date, and refuses a file that a newer broker

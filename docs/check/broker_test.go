@@ -103,6 +103,7 @@ func TestContract(t *testing.T) {
 	b.open(t)
 	b.refused(t)
 	b.suspended(t)
+	b.resolved(t)
 	b.limited(t)
 	b.panics(t)
 	b.unavailable(t)
@@ -212,6 +213,8 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"GET", "/v1/operations", "", nobody, 429})
 	flood(ask{"GET", "/v1/operations/x", "", nobody, 429})
 	flood(ask{"POST", "/v1/operations/x/cancel", "", nobody, 429})
+	flood(ask{"POST", "/v1/operations/x/resolve", "", b.admin, 429})
+	flood(ask{"GET", "/v1/doubts", "", b.admin, 429})
 	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"GET", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"DELETE", "/v1/suspensions/x", "", b.admin, 429})
@@ -250,6 +253,8 @@ func (b *bench) unavailable(t *testing.T) {
 		{"GET", "/v1/operations", "", nil, 503},
 		{"GET", "/v1/operations/x", "", nil, 503},
 		{"POST", "/v1/operations/x/cancel", "", nil, 503},
+		{"POST", "/v1/operations/x/resolve", itRan, b.admin, 503},
+		{"GET", "/v1/doubts", "", b.admin, 503},
 		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
 		{"DELETE", "/v1/suspensions/standing?reason=r", "", b.admin, 503},
 		{"GET", "/readyz", "", nil, 503},
