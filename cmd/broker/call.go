@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -90,7 +91,7 @@ func operationsCommand(w world) *cobra.Command {
 	flags.bind(get)
 	get.Flags().StringVar(&key, "key", "", "the request key the call was made with")
 	get.Flags().BoolVar(&raw, "json", false, "print the broker's answer as it is")
-	cmd.AddCommand(get)
+	cmd.AddCommand(get, listCommand(w), resolveCommand(w))
 	return cmd
 }
 
@@ -147,6 +148,9 @@ func print(out io.Writer, op httpapi.Operation) {
 		fmt.Fprintf(out, "  hold: %s", op.Hold)
 	}
 	fmt.Fprintln(out)
+	if r := op.Resolution; r != nil {
+		fmt.Fprintf(out, "resolved by %s at %s: %q\n", r.By, r.At.Format(time.RFC3339), r.Reason)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, l := range op.Legs {
 		fmt.Fprintf(table, "%s\t%.1f ms\tof %d ms left\t%s\t\n", l.Name, l.Took.Seconds()*1000, l.Budget.Milliseconds(), l.Reason)

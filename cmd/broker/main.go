@@ -1,13 +1,16 @@
 // Program broker is a sidecar that calls MCP tools on behalf of the people and
 // services that an agent gateway works for.
 //
-//	broker serve             run the sidecar
-//	broker check             report every problem of the configuration and stop
-//	broker call              run one tool call, as a gateway would
-//	broker operations get    what became of a call, by id or by your own key
-//	broker grants explain    why an actor may, or may not
-//	broker suspend           stop an actor, a server or a profile at once
-//	broker suspensions       what is stopped, and how to lift it
+//	broker serve               run the sidecar
+//	broker check               report every problem of the configuration and stop
+//	broker call                run one tool call, as a gateway would
+//	broker operations get      what became of a call, by id or by your own key
+//	broker operations list     what was done for an actor, is open, or is in doubt
+//	broker operations resolve  say whether a call in doubt ran
+//	broker doctor              try out whether a cut-off call could be found again
+//	broker grants explain      why an actor may, or may not
+//	broker suspend             stop an actor, a server or a profile at once
+//	broker suspensions         what is stopped, and how to lift it
 //	broker version
 //
 // Secrets come from files, or from the environment variables that the help of a command
@@ -75,7 +78,7 @@ func run(ctx context.Context, args []string, w world) int {
 func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
-	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), grantsCommand(w),
+	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
 		suspendCommand(w), suspensionsCommand(w), versionCommand(w))
 	return root
 }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"onbehalf.internal/broker/brokertest"
+)
+
+// TestDoctor: what stands between doctor and a broker, or in its place, is seen.
+// No result is printed, whatever comes.
+func TestDoctor(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	first := rig.Call(t, brokertest.Call{Key: "first"})
+	rig.Call(t, brokertest.Call{Key: "second"}) // the first one's drop is recorded by now
+	bearer := filepath.Join(t.TempDir(), "bearer")
+	if err := os.WriteFile(bearer, []byte(rig.Bearer), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(rig.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		}
+	}
+	byID, all, byKey := "/v1/operations/"+first.ID, "/v1/operations", "/v1/operations?request_key=first"
+	moving := 0
+	for _, tc := range []struct {
+		name, at string
+		answer   http.HandlerFunc
+		status   int
+		says     string
+	}{
+		{"as it is", "", nil, 0, `ok  retrieval: 2 operations; the oldest, "` + first.ID + `"`},
+		{"sealed", "/readyz", says(503, `{"status":"not_ready","reason":"vault_sealed"}`), 1, "NO  ready: vault_sealed: Vault is sealed."},
+		{"another reason", "/readyz", says(503, `{"status":"not_ready","reason":"hold_failed"}`), 1, "NO  ready: hold_failed: docs/outcomes.md"},
+		{"another Host", "/readyz", says(403, `{"status":403,"reason":"host_not_allowed"}`), 1, "NO  ready: host_not_allowed: Use the address"},
+		{"another service, ready", "/readyz", says(200, `{"status":"ok"}`), 1, "NO  ready: something answers /readyz with 200 that is no broker"},
+		{"a page", "/readyz", says(200, `<html>`), 1, "that is no broker"},
+		{"ready with a bad status", "/readyz", says(503, `{"status":"ready"}`), 1, "NO  ready: something answers /readyz with 503"},
+		{"a list of somebody else", all, says(200, `{"items":[]}`), 1, "NO  retrieval: something answers that is no broker"},
+		{"a gateway's 502", all, says(502, `<html>`), 1, "NO  retrieval: something answers with 502 that is no broker"},
+		{"foreign words", all, says(401, `{"reason":"\u001b[2Jsecret"}`), 1, "NO  retrieval: something answers with 401 that is no broker"},
+		{"the store", all, says(503, `{"reason":"store_failed"}`), 1, "NO  retrieval: 503, so what is cut off cannot be found again. store_failed: "},
+		{"lost by id", byID, says(404, `{}`), 1, `the oldest of 2 operations is in the list, and asking for it at "/v1/operations/` + first.ID + `" is answered 404`},
+		{"lost by key", byKey, says(404, `{}`), 1, `asking for it at "/v1/operations?request_key=first" is answered 404`},
+		{"another by key", byKey, says(200, `{"id":"another"}`), 1, `is one thing by its id and another by its key`},
+		{"moving", byID, func(w http.ResponseWriter, _ *http.Request) { moving++; fmt.Fprint(w, moving) }, 1, `is one thing by its id and another by its key`},
+	} {
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RequestURI() == tc.at {
+				tc.answer(w, r)
+				return
+			}
+			(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}).ServeHTTP(w, r)
+		}))
+		var stdout, stderr bytes.Buffer
+		status := run(t.Context(), []string{"doctor", "--api", proxy.URL, "--bearer-file", bearer, "--actor", "user:7"},
+			world{func(string) string { return "" }, &stdout, &stderr, nil})
+		proxy.Close()
+		if said := stdout.String(); status != tc.status || !strings.Contains(said, tc.says) || strings.Count(said, "\n") != 2 || stderr.Len() > 0 {
+			t.Errorf("%s: status %d, %q, %s; want %q", tc.name, status, said, &stderr, tc.says)
+		}
+		if said := stdout.String(); strings.Contains(said, "subject") || strings.Contains(said, "\x1b") {
+			t.Errorf("%s: %q", tc.name, said)
+		}
+	}
+	if moving != 6 {
+		t.Errorf("what moves was fetched %d times", moving)
+	}
+}
