@@ -705,6 +705,7 @@ func TestIndexes(t *testing.T) {
 		`state IN ('awaiting_approval', 'reserved', 'sending') AND state <> 'awaiting_approval'`:     "operations_live",
 		`hold = 'held'`:                         "operations_live",
 		`hold = 'pending' ORDER BY created, id`: "operations_pending",
+		`ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired') ORDER BY created DESC, id LIMIT 1`: "operations_doubt",
 	} {
 		rows, err := r.store.Read().Query(`EXPLAIN QUERY PLAN SELECT * FROM operations WHERE ` + query)
 		if err != nil {
