@@ -170,7 +170,9 @@ func TestResolvedRunsAgain(t *testing.T) {
 		if got := r.get(op); string(got.Result) != `{"code":-32603}` {
 			t.Errorf("the error of the server is %q", got.Result)
 		}
-		got, begun, err := r.Begin(t.Context(), another(n), audit.Record{})
+		again := another(n)
+		again.Resolution = &word // which is not for Begin to say
+		got, begun, err := r.Begin(t.Context(), again, audit.Record{})
 		if begun == ran || err != nil {
 			t.Fatalf("ran=%v: Begin = %v, %v", ran, begun, err)
 		}
