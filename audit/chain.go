@@ -80,11 +80,21 @@ func (h Head) follow(line []byte) (next Head, why string) {
 		return h, "is not a record"
 	}
 	canonical := append(bytes.Clone(line[:len(line)-hashLength]), '}')
-	next = Head{h.Seq + 1, Link(canonical)}
-	if !bytes.Equal(line, Exported(canonical, next.Hash)) {
+	hash := Link(canonical)
+	if !bytes.Equal(line, Exported(canonical, hash)) {
 		return h, "does not match its hash"
 	}
-	if start := fmt.Appendf(nil, `{"seq":%d,"prev":"%x",`, next.Seq, h.Hash); !bytes.HasPrefix(canonical, start) {
+	return h.Follow(canonical, hash)
+}
+
+// Follow checks a canonical line, and the hash that was stored with it, as the
+// record after h. why is empty if it is as it was written.
+func (h Head) Follow(line []byte, hash [sha256.Size]byte) (next Head, why string) {
+	next = Head{h.Seq + 1, Link(line)}
+	if hash != next.Hash {
+		return h, "does not match its hash"
+	}
+	if start := fmt.Appendf(nil, `{"seq":%d,"prev":"%x",`, next.Seq, h.Hash); !bytes.HasPrefix(line, start) {
 		return h, "does not follow the one before it"
 	}
 	return next, ""

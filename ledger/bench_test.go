@@ -103,7 +103,7 @@ func recordOf(op ledger.Operation) audit.Record {
 }
 
 // BenchmarkMillion is a ledger with a million operations: reading one by its
-// key, opening and recovering it, and what a sweep of all of them costs those who
+// key, opening and recovering it after a stop and after a death, and what a sweep of all of them costs those who
 // write meanwhile.
 func BenchmarkMillion(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "broker.db")
@@ -135,6 +135,23 @@ func BenchmarkMillion(b *testing.B) {
 			s, l = open()
 			if _, _, err := l.Recover(b.Context()); err != nil {
 				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("recover-unclean", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			s.Close()
+			lock, err := os.ReadFile(path + ".lock")
+			if err == nil {
+				err = os.WriteFile(path+".lock", []byte(strings.TrimSuffix(string(lock), " closed")), 0o600)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.StartTimer()
+			if s, l = open(); s.Opening().Clean {
+				b.Fatal("it was not checked")
 			}
 		}
 	})
@@ -170,6 +187,11 @@ func fill(b *testing.B, s *store.Store, l *ledger.Ledger, many int) {
 	}
 	const rest = `attempt, state, ran, evidence, cause, deadline, created, updated, legs, hold, snapshot, grant_line, profile, audience, scopes,
 		first_sent, supersedes, superseded_by, caller, actor, jti, run_id, server, tool, fingerprint, arguments`
+	spoken := make([]audit.Record, 40_000) // four of each operation
+	for i := range spoken {
+		spoken[i] = recordOf(another(i))
+		spoken[i].Kind = []audit.Kind{audit.Decision, audit.Sending, audit.Outcome, audit.Drop}[i%4]
+	}
 	for n := 1; n < many; {
 		err := s.Commit(b.Context(), func(tx *store.Tx) error {
 			for range 10_000 {
@@ -184,7 +206,7 @@ func fill(b *testing.B, s *store.Store, l *ledger.Ledger, many int) {
 				n++
 			}
 			return nil
-		})
+		}, spoken...)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -108,19 +108,29 @@ var migrations = []string{
 		WHERE ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired');`,
 }
 
-// migrate brings the schema up to date, and refuses a file that a newer broker
-// has written.
+// schema is the number of the last migration that the file has seen; 0: it is
+// new. A file that a newer broker has written is refused.
+func (w *writer) schema(ctx context.Context) (have int, err error) {
+	var there bool
+	err = w.conn.QueryRowContext(ctx, `SELECT COUNT(*) FROM sqlite_schema WHERE name = 'migrations'`).Scan(&there)
+	if err == nil && there {
+		err = w.conn.QueryRowContext(ctx, `SELECT COALESCE(MAX(number), 0) FROM migrations`).Scan(&have)
+	}
+	if err == nil && have > len(migrations) {
+		err = fmt.Errorf("its schema is number %d, this broker knows %d: a newer one has written it", have, len(migrations))
+	}
+	return have, err
+}
+
+// migrate brings the schema up to date.
 func (w *writer) migrate(ctx context.Context, now time.Time) error {
+	have, err := w.schema(ctx)
+	if err != nil {
+		return err
+	}
 	const table = `CREATE TABLE IF NOT EXISTS migrations (number BIGINT PRIMARY KEY, applied BIGINT NOT NULL)`
 	if _, err := w.conn.ExecContext(ctx, table); err != nil {
 		return err
-	}
-	var have int
-	if err := w.conn.QueryRowContext(ctx, `SELECT COALESCE(MAX(number), 0) FROM migrations`).Scan(&have); err != nil {
-		return err
-	}
-	if have > len(migrations) {
-		return fmt.Errorf("its schema is number %d, this broker knows %d: a newer one has written it", have, len(migrations))
 	}
 	for number := have + 1; number <= len(migrations); number++ {
 		if err := migrateOne(ctx, w.conn, number, now); err != nil {

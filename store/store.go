@@ -12,13 +12,16 @@
 //   - After a commit that failed nothing is written until the file has been
 //     opened again: what a failed fsync has left on disk, nobody knows.
 //   - One process has the file, once. The file is for its owner alone.
+//   - A file that no broker has closed is read as a whole before anything is
+//     written to it; one that is damaged is refused.
+//   - A copy from another time, and a file whose last commits are gone with its
+//     -wal, is another ledger.
 //
 // Beside the database at <path> lie <path>-wal and <path>-shm, which belong to
-// it, and <path>.lock. The lock file also holds a word that every opening
-// changes: a database that comes without the word of its last opening is a
-// restored copy, and becomes a new ledger. A copy that was taken since the
-// last opening, or together with the lock file, cannot be told from the
-// original.
+// it, and <path>.lock, which says who it is: see identity.go. Not to be told
+// from the original is what was copied together with its lock file, and what was
+// copied together with its -wal and put back after the broker that it was taken
+// from has died.
 //
 // The schema, also that of the packages above, is in schema.go. This package
 // knows nothing of what the rows mean.
@@ -26,15 +29,14 @@ package store
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -68,12 +70,13 @@ const (
 
 // A Store is an open database.
 type Store struct {
-	lock   *os.File
-	writer *writer
-	read   *sql.DB
-	id     string
-	since  time.Time
-	broken atomic.Pointer[fault.Error]
+	lock    *os.File
+	writer  *writer
+	read    *sql.DB
+	id      string
+	since   time.Time
+	opening Opening
+	broken  atomic.Pointer[fault.Error]
 
 	queue   chan *request // unbuffered: what the writer has not taken, its sender can withdraw
 	closing chan struct{}
@@ -90,7 +93,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	s := &Store{queue: make(chan *request), closing: make(chan struct{}), done: make(chan struct{})}
 	if err := s.open(ctx, c); err != nil {
 		s.release()
-		return nil, fmt.Errorf("opening the store %q: %w", c.Path, err)
+		return nil, fmt.Errorf("opening the store %q: %w", c.Path, explained(err))
 	}
 	go s.write()
 	return s, nil
@@ -101,25 +104,51 @@ func (s *Store) open(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := localFile(filepath.Dir(path)); err != nil {
+		return err
+	}
 	if s.lock, err = lockFile(path + ".lock"); err != nil {
 		return err
 	}
-	if err := privateFile(path); err != nil {
+	wal, err := privateFiles(path)
+	if err != nil {
 		return err
 	}
 	if s.writer, err = openWriter(ctx, path, c); err != nil {
 		return err
 	}
+	if err := s.examine(ctx, wal); err != nil {
+		return err
+	}
 	if err := s.writer.migrate(ctx, c.Now()); err != nil {
 		return err
 	}
-	if err := s.identify(ctx, c.Now()); err != nil {
-		return err
-	}
-	if s.writer.head, err = lastHead(ctx, s.writer.conn); err != nil {
+	if err := s.begin(ctx, c.Now()); err != nil {
 		return err
 	}
 	s.read, err = openReaders(ctx, path)
+	return err
+}
+
+// examine looks at what is in the file before anything is written to it. A file
+// that a broker has closed is believed but for the end of its audit; any other
+// is read as a whole.
+func (s *Store) examine(ctx context.Context, wal bool) error {
+	schema, err := s.writer.schema(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.identify(ctx, schema > 0, wal); err != nil {
+		return err
+	}
+	if !s.opening.Clean {
+		if err := s.writer.intact(ctx); err != nil {
+			return err
+		}
+	}
+	if schema > 0 {
+		s.writer.head, err = s.writer.chain(ctx, s.opening.Clean)
+	}
 	return err
 }
 
@@ -140,22 +169,32 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// privateFile makes the database file before SQLite does, which would take the
-// umask for its mode and give -wal and -shm the same.
-func privateFile(path string) error {
+// privateFiles makes the database file before SQLite does, which would take the
+// umask for its mode and give -wal and -shm the same. wal says whether there is
+// a write-ahead log with something in it. One without its database is refused:
+// SQLite would remove it, and with it the last commits.
+func privateFiles(path string) (wal bool, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
-		return fmt.Errorf("its mode is %v; it must be a plain file for its owner alone: chmod 600", mode)
+		return false, fmt.Errorf("its mode is %v; it must be a plain file for its owner alone: chmod 600", mode)
 	}
-	return nil
+	log, err := os.Stat(path + "-wal")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	wal = err == nil && log.Size() > 0
+	if wal && info.Size() == 0 {
+		return false, errors.New("its -wal is there and it is not: bring it back, or move the -wal away, too, to begin a new ledger")
+	}
+	return wal, nil
 }
 
 // dsn names the file at path. busy_timeout is for other programs that read the
@@ -174,64 +213,6 @@ func openReaders(ctx context.Context, path string) (*sql.DB, error) {
 	db.SetMaxOpenConns(readers)
 	db.SetMaxIdleConns(readers)
 	return db, db.PingContext(ctx)
-}
-
-// identify reads who this ledger is. The word goes to the database first: if
-// the process ends before it is in the lock file too, the next opening finds a
-// new ledger, and "absent" is never taken for "never sent".
-func (s *Store) identify(ctx context.Context, now time.Time) error {
-	word, err := io.ReadAll(s.lock)
-	if err != nil {
-		return err
-	}
-	var since int64
-	var last string
-	row := s.writer.conn.QueryRowContext(ctx, `SELECT ledger, since, opening FROM meta`)
-	err = row.Scan(&s.id, &since, &last)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	if err != nil || last != string(word) {
-		s.id, since = newWord(), now.UnixNano()
-	}
-	s.since = time.Unix(0, since).UTC()
-	opening := newWord()
-	_, err = s.writer.conn.ExecContext(ctx,
-		`INSERT INTO meta (one, ledger, since, opening) VALUES (1, ?, ?, ?)
-		ON CONFLICT (one) DO UPDATE SET ledger = excluded.ledger, since = excluded.since, opening = excluded.opening`,
-		s.id, since, opening)
-	if err != nil {
-		return err
-	}
-	return rewrite(s.lock, opening)
-}
-
-func newWord() string { return strings.ToLower(rand.Text()) }
-
-func rewrite(f *os.File, text string) error {
-	if err := f.Truncate(0); err != nil {
-		return err
-	}
-	if _, err := f.WriteAt([]byte(text), 0); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-func lastHead(ctx context.Context, conn *sql.Conn) (audit.Head, error) {
-	var seq int64
-	var hash []byte
-	err := conn.QueryRowContext(ctx, `SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1`).Scan(&seq, &hash)
-	if errors.Is(err, sql.ErrNoRows) {
-		return audit.Head{}, nil
-	}
-	if err == nil && len(hash) != len(audit.Head{}.Hash) {
-		err = fmt.Errorf("audit record %d has no hash", seq)
-	}
-	if err != nil {
-		return audit.Head{}, err
-	}
-	return audit.Head{Seq: uint64(seq), Hash: [32]byte(hash)}, nil
 }
 
 // Ledger returns the identity of what is in the file and when it began. The
@@ -281,7 +262,7 @@ func (s *Store) Close() (err error) {
 	s.once.Do(func() {
 		close(s.closing)
 		<-s.done
-		err = s.release()
+		err = errors.Join(s.part(), s.release())
 	})
 	return err
 }

@@ -491,7 +491,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"a folder", dir, "is a directory"},
 		{"readable by others", place("wide.db", 0o644, ""), "chmod 600"},
 		{"a link", link, "too many levels of symbolic links"},
-		{"not a database", place("text.db", 0o600, strings.Repeat("text ", 1000)), "not a database"},
+		{"not a database", place("text.db", 0o600, strings.Repeat("text ", 1000)), "it is not a database"},
 		{"of a newer broker", filepath.Join(dir, "newer.db"), "a newer one has written it"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -622,7 +622,7 @@ func TestExportFindsAChangedRow(t *testing.T) {
 // counts what it had acknowledged.
 func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "broker.db")
-	last := int64(0)
+	last, ledger := int64(0), ""
 	for range 3 {
 		cmd := childCommand("commit", path, strconv.FormatInt(last+1, 10))
 		out, err := cmd.StdoutPipe()
@@ -655,7 +655,11 @@ func TestKill(t *testing.T) {
 		if uint64(rows) != head.Seq {
 			t.Errorf("%d rows but %d records", rows, head.Seq)
 		}
-		last = rows
+		id, _ := s.Ledger()
+		if s.Opening() != (store.Opening{}) || ledger != "" && id != ledger {
+			t.Errorf("found %+v, ledger %s, was %s", s.Opening(), id, ledger)
+		}
+		last, ledger = rows, id
 		s.Close()
 	}
 }
@@ -683,16 +687,19 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is the other process: "open <path>" says how Open went, "commit
-// <path> <from>" commits one row and one record after the other and prints
+// runChild is the other process: "open <path>" and "open-as-nobody <path>" say
+// how Open went, "commit <path> <from>" commits one row and one record after the other and prints
 // each number that was acknowledged.
 func runChild(args []string) {
+	if args[0] == "open-as-nobody" {
+		becomeNobody()
+	}
 	s, err := store.Open(context.Background(), store.Config{Path: args[1]})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if args[0] == "open" {
+	if args[0] != "commit" {
 		fmt.Println("open")
 		s.Close()
 		return

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"modernc.org/sqlite"
+
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
 )
@@ -189,7 +191,11 @@ func openWriter(ctx context.Context, path string, c Config) (*writer, error) {
 		return nil, err
 	}
 	w := &writer{db: db, conn: conn, prepared: map[string]*sql.Stmt{}, now: c.Now, tamper: c.Tamper}
-	if err := w.check(ctx); err != nil {
+	err = w.check(ctx)
+	if err == nil {
+		err = w.keepLog(true)
+	}
+	if err != nil {
 		w.close()
 		return nil, err
 	}
@@ -226,6 +232,19 @@ func suitable(version, journal string, synchronous int) error {
 		return fmt.Errorf("synchronous is %d: commits would not be durable", synchronous)
 	}
 	return nil
+}
+
+// keepLog keeps SQLite from removing -wal when the file is closed. A file that no
+// broker has closed well keeps it for the next one to see, see [Store.identify].
+func (w *writer) keepLog(keep bool) error {
+	mode := 0
+	if keep {
+		mode = 1
+	}
+	return w.conn.Raw(func(c any) error {
+		_, err := c.(sqlite.FileControl).FileControlPersistWAL("main", mode)
+		return err
+	})
 }
 
 func (w *writer) close() error {
