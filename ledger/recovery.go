@@ -10,6 +10,14 @@ import (
 	"onbehalf.internal/broker/store"
 )
 
+// What a start asks. leftOpen is in the order of the index operations_live: in that of created
+// alone, SQLite would read every operation there is.
+const (
+	leftOpen    = `WHERE ` + open + ` AND state <> 'awaiting_approval' ORDER BY caller, created, id`
+	leftPending = `WHERE hold = 'pending' ORDER BY created, id`
+	leaveHolds  = `UPDATE operations SET hold = 'pending' WHERE hold = 'held'`
+)
+
 // Recover closes what an earlier process left open, in one commit: reserved
 // becomes not_sent and sending becomes unknown, both by process_died. A hold
 // that was not dropped becomes pending, and so does one that an open operation
@@ -20,7 +28,7 @@ import (
 // the counts, is always written.
 func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) {
 	const op = "ledger.Recover"
-	left, err := l.all(ctx, op, `WHERE `+open+` AND state <> 'awaiting_approval' ORDER BY created, id`)
+	left, err := l.all(ctx, op, leftOpen)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -45,7 +53,7 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 				return err
 			}
 		}
-		holds, err := tx.Exec(`UPDATE operations SET hold = 'pending' WHERE hold = 'held'`)
+		holds, err := tx.Exec(leaveHolds)
 		counts.Holds = int(holds)
 		return err
 	}, records...)
@@ -66,7 +74,7 @@ func leftBehind(state fault.State) fault.Outcome {
 // Pending returns the operations whose holds nobody has seen go, oldest first. After
 // Recover and before the first Begin, those are what earlier processes have left.
 func (l *Ledger) Pending(ctx context.Context) ([]Operation, error) {
-	return l.all(ctx, "ledger.Pending", `WHERE hold = 'pending' ORDER BY created, id`)
+	return l.all(ctx, "ledger.Pending", leftPending)
 }
 
 // expireAtOnce is how many holds one commit of Expire settles: operations of others
