@@ -117,7 +117,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	b.ledger = ledger.New(b.store, ledger.Config{Now: c.Now, Box: box, Keep: ledger.Retention{Results: c.Snapshot.Store.Results, Keys: c.Snapshot.Store.Keys}})
-	if _, _, err = b.ledger.Recover(ctx); err != nil {
+	if err := b.recover(ctx); err != nil {
 		return err
 	}
 	if b.left, err = b.ledger.Pending(ctx); err != nil {
@@ -138,6 +138,23 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	}
 	if c.Snapshot.Listen.Metrics != "" {
 		b.expose, err = httpapi.Listen(c.Snapshot.Listen.Metrics)
+	}
+	return err
+}
+
+// recover says in the audit and in the log what was found, before it closes what
+// was left open.
+func (b *Broker) recover(ctx context.Context) error {
+	id, since := b.store.Ledger()
+	found := b.store.Opening()
+	err := b.store.Commit(ctx, nil, audit.Record{Kind: audit.Start, Time: b.now(), Snapshot: b.policy.Current().Hash,
+		Started: &audit.Started{Version: Version, Ledger: id, Former: found.Former, Clean: found.Clean}})
+	if err != nil {
+		return err
+	}
+	notSent, inDoubt, err := b.ledger.Recover(ctx)
+	if err == nil {
+		b.log.Info("ledger opened", "ledger", id, "since", since, "former", found.Former, "clean", found.Clean, "not_sent", notSent, "in_doubt", inDoubt)
 	}
 	return err
 }

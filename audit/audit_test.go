@@ -27,6 +27,7 @@ func full() audit.Record {
 		Scopes: []string{"records.read"}, Narrowed: true, Reason: fault.WallClock, State: fault.InDoubt, Ran: fault.RanUnknown,
 		Evidence: fault.EvidenceNone, Epoch: "accessor", Token: audit.DigestOf("token"), Hold: "dropped", Count: 3,
 		Recovered: &audit.Recovered{NotSent: 1, InDoubt: 2, Holds: 3}, Supersedes: "op0", Swept: &audit.Swept{Results: 1, Operations: 2},
+		Started: &audit.Started{Version: "0.1.0", Ledger: "l2", Former: "l1", Clean: true},
 		Stopped: &audit.Stopped{Ended: 4, Cut: 3, Left: 2, Holds: 1}, Suspended: &audit.Suspended{ID: "s1", Until: noon.UTC(), Text: "why\u200b\n"},
 		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
 		Legs: []audit.Leg{
@@ -54,7 +55,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"grant":"profiles.yaml:31","snapshot":"sha256:00","profile":"company","audience":"mcp-api",` +
 				`"scopes":["records.read"],"narrowed":true,"reason":"wall_clock","state":"unknown","ran":"unknown","evidence":"none",` +
 				`"epoch":"accessor","token":"3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0",` +
-				`"hold":"dropped","count":3,"recovered":{"not_sent":1,"in_doubt":2,"holds":3},` +
+				`"hold":"dropped","count":3,"started":{"version":"0.1.0","ledger":"l2","former":"l1","clean":true},"recovered":{"not_sent":1,"in_doubt":2,"holds":3},` +
 				`"supersedes":"op0","swept":{"results":1,"operations":2},` +
 				`"stopped":{"ended":4,"cut":3,"left":2,"holds":1},` +
 				`"suspension":{"id":"s1","until":"2026-11-30T12:00:00.000005Z","text":"why\u200b\n"},` +

@@ -106,6 +106,7 @@ type Record struct {
 	Token      Digest         `json:"token,omitzero"`  // fingerprint of the exchanged token, also of one that was refused
 	Hold       string         `json:"hold,omitempty"`  // the word of package ledger
 	Count      int            `json:"count,omitempty"` // how many more equal denials the record stands for
+	Started    *Started       `json:"started,omitempty"`
 	Recovered  *Recovered     `json:"recovered,omitempty"`
 	Supersedes string         `json:"supersedes,omitempty"` // the operation that this one is the second run of
 	Swept      *Swept         `json:"swept,omitempty"`
@@ -113,6 +114,14 @@ type Record struct {
 	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Resolved   *Resolved      `json:"resolution,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
+}
+
+// Started says who has opened what, in a [Start] record.
+type Started struct {
+	Version string `json:"version"`          // of the broker
+	Ledger  string `json:"ledger"`           // the identity of what is in the file
+	Former  string `json:"former,omitempty"` // what it was before: the file is a copy, or has lost its last commits
+	Clean   bool   `json:"clean"`            // the last broker has closed the file; else all of it was checked
 }
 
 // Recovered counts what a dead process had left, in a [Recovery] record.
