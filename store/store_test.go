@@ -463,7 +463,7 @@ func TestOneOpens(t *testing.T) {
 		t.Errorf("the first after that: %v", err)
 	}
 	s.Close()
-	if out := child(t, "open", path); out != "open\n" {
+	if out := child(t, "open", path); !strings.HasPrefix(out, "open ") {
 		t.Errorf("another process after Close: %s", out)
 	}
 }
@@ -688,7 +688,7 @@ func TestMain(m *testing.M) {
 }
 
 // runChild is the other process: "open <path>" and "open-as-nobody <path>" say
-// how Open went, "commit <path> <from>" commits one row and one record after the other and prints
+// how Open went and which ledger it is, "commit <path> <from>" commits one row and one record after the other and prints
 // each number that was acknowledged.
 func runChild(args []string) {
 	if args[0] == "open-as-nobody" {
@@ -700,7 +700,8 @@ func runChild(args []string) {
 		return
 	}
 	if args[0] != "commit" {
-		fmt.Println("open")
+		id, _ := s.Ledger()
+		fmt.Println("open", id)
 		s.Close()
 		return
 	}

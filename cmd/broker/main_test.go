@@ -12,7 +12,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"broker": main, "broker-stopped": stopped})
+	testscript.Main(m, map[string]func(){"broker": main, "broker-stopped": stopped, "broker-unsynced": unsynced})
 }
 
 // stopped is the program whose first signal came before anything else.
