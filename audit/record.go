@@ -121,7 +121,7 @@ type Started struct {
 	Version string `json:"version"`          // of the broker
 	Ledger  string `json:"ledger"`           // the identity of what is in the file
 	Former  string `json:"former,omitempty"` // what it was before: the file is a copy, or has lost its last commits
-	Clean   bool   `json:"clean"`            // the last broker has closed the file; else all of it was checked
+	Clean   bool   `json:"clean"`            // the last broker has closed the file; else every page was checked
 }
 
 // Recovered counts what a dead process had left, in a [Recovery] record.

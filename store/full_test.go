@@ -21,7 +21,7 @@ rm "$1/filler"
 
 func TestOpenOnFullDisk(t *testing.T) {
 	for _, closed := range []bool{true, false} {
-		l := leave(t, closed)
+		l := leave(t, closed, leftRows)
 		dir := filepath.Join(t.TempDir(), "disk")
 		for _, command := range []*exec.Cmd{
 			exec.Command("mkdir", dir, dir+".left"),

@@ -29,7 +29,7 @@ const (
 
 // An Opening is what was found when the file was opened.
 type Opening struct {
-	Clean  bool   // a broker has closed it, or it is new; else what is there was checked as a whole
+	Clean  bool   // a broker has closed it, or it is new; else every page was checked
 	Former string // the ledger that it was before this opening made it another; "": none
 }
 

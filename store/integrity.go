@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"math"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
@@ -12,8 +13,22 @@ import (
 	"onbehalf.internal/broker/audit"
 )
 
-// tail is how many records at the end of the audit every opening checks.
-const tail = 256
+// How many records at the end of the audit an opening checks. All of them take
+// many seconds in a large file, so that is for copies, which somebody has put there.
+const (
+	closedTail = 256
+	servedTail = 10_000 // more than a -wal of the usual size, 1,000 pages, can hold
+)
+
+func (o Opening) tail() int {
+	switch {
+	case o.Clean:
+		return closedTail
+	case o.Former == "":
+		return servedTail
+	}
+	return math.MaxInt32
+}
 
 // A damage is what cannot be mended by starting again.
 type damage string
@@ -35,12 +50,10 @@ func (w *writer) intact(ctx context.Context) error {
 	return nil
 }
 
-// chain reads the audit, all of it or its end, and returns its head.
-func (w *writer) chain(ctx context.Context, endAlone bool) (head audit.Head, err error) {
-	if endAlone {
-		if head, err = w.before(ctx); err != nil {
-			return head, err
-		}
+// chain reads the last records of the audit and returns its head.
+func (w *writer) chain(ctx context.Context, last int) (head audit.Head, err error) {
+	if head, err = w.before(ctx, last); err != nil {
+		return head, err
 	}
 	rows, err := w.conn.QueryContext(ctx, `SELECT line, hash FROM audit WHERE seq > ? ORDER BY seq`, int64(head.Seq))
 	if err != nil {
@@ -59,11 +72,11 @@ func (w *writer) chain(ctx context.Context, endAlone bool) (head audit.Head, err
 	return head, rows.Err()
 }
 
-// before is the head before the end of the audit, as it stands there.
-func (w *writer) before(ctx context.Context) (audit.Head, error) {
+// before is the head before the last records, as it stands there.
+func (w *writer) before(ctx context.Context, last int) (audit.Head, error) {
 	var seq int64
 	var hash []byte
-	row := w.conn.QueryRowContext(ctx, `SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1 OFFSET ?`, tail)
+	row := w.conn.QueryRowContext(ctx, `SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1 OFFSET ?`, last)
 	err := row.Scan(&seq, &hash)
 	if errors.Is(err, sql.ErrNoRows) {
 		return audit.Head{}, nil

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"bytes"
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -25,21 +26,19 @@ type left struct {
 
 const leftRows = 600 // each with a record; they fill many pages
 
-// leave makes one. A process that dies leaves its files as they are: those are
+// leave makes one with so many rows. A process that dies leaves its files as they are: those are
 // taken while the broker has them open.
-func leave(t *testing.T, closed bool) left {
+func leave(t *testing.T, closed bool, many int) left {
 	t.Helper()
 	dir := t.TempDir()
-	s := open(t, store.Config{Path: filepath.Join(dir, "served", "..", "served.db"), Now: atNoon})
-	for n := range int64(leftRows / 20) {
-		records := make([]audit.Record, 20)
-		for i := range records {
-			records[i] = audit.Record{Kind: audit.Denial, Actor: fmt.Sprintf("user:%d", n*20+int64(i)+1)}
-		}
+	s := open(t, store.Config{Path: filepath.Join(dir, "served.db"), Now: atNoon})
+	for n := 0; n < many; n += 100 {
+		records := make([]audit.Record, 100)
 		err := s.Commit(t.Context(), func(tx *store.Tx) error {
 			var errs []error
-			for i := range int64(20) {
-				errs = append(errs, addRun(n*20+i)(tx))
+			for i := range records {
+				records[i] = audit.Record{Kind: audit.Denial, Actor: fmt.Sprintf("user:%d", n+i+1)}
+				errs = append(errs, addRun(int64(n+i))(tx))
 			}
 			return errors.Join(errs...)
 		}, records...)
@@ -59,6 +58,16 @@ func leave(t *testing.T, closed bool) left {
 	}
 	s.Close()
 	return l
+}
+
+// again is l at another place.
+func (l left) again(t *testing.T) left {
+	t.Helper()
+	copied := left{t, filepath.Join(t.TempDir(), "broker.db"), l.id}
+	for _, suffix := range []string{"", "-wal", ".lock"} {
+		copied.take(l.path+suffix, suffix)
+	}
+	return copied
 }
 
 // take copies a file to the place of one of l's; what is not there is not there.
@@ -139,6 +148,14 @@ func TestStartingAgain(t *testing.T) {
 	const same, other, empty = "same", "other", "empty" // the ledger, then
 	const away = "restore a copy, or move it, -wal, -shm and .lock away"
 	nothing := func(left) {}
+	type original struct {
+		closed bool
+		many   int
+	}
+	originals := map[original]left{}
+	for _, o := range []original{{true, leftRows}, {false, leftRows}, {true, 10_300}} {
+		originals[o] = leave(t, o.closed, o.many)
+	}
 	for _, tc := range []struct {
 		name   string
 		closed bool // by a broker; else it has died
@@ -146,6 +163,7 @@ func TestStartingAgain(t *testing.T) {
 		ledger string
 		clean  bool
 		refuse []string // in place of a ledger
+		many   int      // rows; 0: leftRows
 	}{
 		{name: "closed", closed: true, then: nothing, ledger: same, clean: true},
 		{name: "died", then: nothing, ledger: same},
@@ -185,6 +203,11 @@ func TestStartingAgain(t *testing.T) {
 		{name: "closed, a record long ago was changed", closed: true, then: func(l left) { l.rewrite(9) }, ledger: same, clean: true},
 		{name: "not closed, a record long ago was changed", closed: true, then: func(l left) { l.unmark(); l.rewrite(9) },
 			refuse: []string{"its audit was changed: record 9 does not match its hash", away}},
+		{name: "not closed, a record very long ago was changed", closed: true, many: 10_300, then: func(l left) { l.unmark(); l.rewrite(299) }, ledger: same},
+		{name: "not closed, a record less long ago was changed", closed: true, many: 10_300, then: func(l left) { l.unmark(); l.rewrite(301) },
+			refuse: []string{"its audit was changed: record 301 does not match its hash", away}},
+		{name: "a copy, a record very long ago was changed", closed: true, many: 10_300, then: func(l left) { l.remove(".lock"); l.rewrite(299) },
+			refuse: []string{"its audit was changed: record 299 does not match its hash", away}},
 		{name: "closed, a late record is missing", closed: true, then: func(l left) { l.sql(`DELETE FROM audit WHERE seq = 590`) },
 			refuse: []string{"its audit was changed: record 590 does not follow the one before it", away}},
 		{name: "not closed, an early record is missing", closed: true, then: func(l left) { l.unmark(); l.sql(`DELETE FROM audit WHERE seq = 1`) },
@@ -193,7 +216,8 @@ func TestStartingAgain(t *testing.T) {
 			refuse: []string{"its audit was changed: record 344 has no hash", away}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := leave(t, tc.closed)
+			many := cmp.Or(tc.many, leftRows)
+			l := originals[original{tc.closed, many}].again(t)
 			tc.then(l)
 			s, err := store.Open(t.Context(), store.Config{Path: l.path})
 			if tc.refuse != nil {
@@ -219,10 +243,10 @@ func TestStartingAgain(t *testing.T) {
 			if s.Opening() != want {
 				t.Errorf("found %+v, want %+v", s.Opening(), want)
 			}
-			if n := runs(t, s); tc.ledger == same && n != leftRows || tc.ledger == empty && n != 0 {
+			if n := runs(t, s); tc.ledger == same && n != many || tc.ledger == empty && n != 0 {
 				t.Errorf("%d rows", n)
 			}
-			if err := s.Commit(t.Context(), addRun(leftRows), audit.Record{Kind: audit.Start}); err != nil {
+			if err := s.Commit(t.Context(), addRun(int64(many)), audit.Record{Kind: audit.Start}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -232,15 +256,12 @@ func TestStartingAgain(t *testing.T) {
 // TestRefusedStaysAsItWas: a broker that must not open a file takes nothing of it
 // from the one that may.
 func TestRefusedStaysAsItWas(t *testing.T) {
-	newer := leave(t, false)
+	newer := leave(t, false, leftRows)
 	s := open(t, store.Config{Path: newer.path})
 	if err := s.Commit(t.Context(), addRun(-1000)); err != nil {
 		t.Fatal(err)
 	}
-	l := left{t, newer.path + ".left", newer.id}
-	for _, suffix := range []string{"", "-wal", ".lock"} {
-		l.take(newer.path+suffix, suffix)
-	}
+	l := newer.again(t)
 	before, _ := os.ReadFile(l.path + ".lock")
 	if _, err := store.Open(t.Context(), store.Config{Path: l.path}); err == nil || !strings.Contains(err.Error(), "a newer one") {
 		t.Fatalf("Open = %v", err)

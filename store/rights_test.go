@@ -28,7 +28,7 @@ func TestRights(t *testing.T) {
 		{name: "a log that cannot be written", folder: 0o700, file: 0o600, log: 0o400, want: "cannot be"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			l := leave(t, tc.log == 0)
+			l := leave(t, tc.log == 0, leftRows)
 			folder, err := os.MkdirTemp("", "rights")
 			if err != nil {
 				t.Fatal(err)

@@ -12,8 +12,8 @@
 //   - After a commit that failed nothing is written until the file has been
 //     opened again: what a failed fsync has left on disk, nobody knows.
 //   - One process has the file, once. The file is for its owner alone.
-//   - A file that no broker has closed is read as a whole before anything is
-//     written to it; one that is damaged is refused.
+//   - A file that no broker has closed is read, every page of it, before anything
+//     is written to it; one that is damaged is refused.
 //   - A copy from another time, and a file whose last commits are gone with its
 //     -wal, is another ledger.
 //
@@ -131,8 +131,8 @@ func (s *Store) open(ctx context.Context, c Config) (err error) {
 }
 
 // examine looks at what is in the file before anything is written to it. A file
-// that a broker has closed is believed but for the end of its audit; any other
-// is read as a whole.
+// that a broker has closed is believed but for the end of its audit; every page of
+// any other is read.
 func (s *Store) examine(ctx context.Context, wal bool) error {
 	schema, err := s.writer.schema(ctx)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) examine(ctx context.Context, wal bool) error {
 		}
 	}
 	if schema > 0 {
-		s.writer.head, err = s.writer.chain(ctx, s.opening.Clean)
+		s.writer.head, err = s.writer.chain(ctx, s.opening.tail())
 	}
 	return err
 }
