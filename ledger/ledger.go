@@ -22,6 +22,7 @@
 //   - Of any number of Begins with one key, exactly one starts an attempt.
 //   - A step names operation and attempt; a step of an earlier attempt
 //     changes nothing in a later one.
+//   - What a copy knows from before it became this ledger is never safe to run.
 //   - What is another caller's or another actor's is absent, by the same query
 //     and with the same answer. A store that fails is never "absent".
 //
@@ -199,6 +200,7 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		return op, err
 	}
 	if found {
+		known = l.vouched(known)
 		switch {
 		case known.Fingerprint != op.Fingerprint:
 			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")

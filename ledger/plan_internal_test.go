@@ -19,6 +19,7 @@ func TestStartReadsLittle(t *testing.T) {
 	for query, index := range map[string]string{
 		selectRows + leftOpen:    "operations_live",
 		selectRows + leftPending: "operations_pending",
+		doubtOpen:                "operations_live",
 		leaveHolds:               "operations_live",
 	} {
 		var id, parent, unused int

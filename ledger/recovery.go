@@ -15,11 +15,13 @@ import (
 const (
 	leftOpen    = `WHERE ` + open + ` AND state <> 'awaiting_approval' ORDER BY caller, created, id`
 	leftPending = `WHERE hold = 'pending' ORDER BY created, id`
+	doubtOpen   = `UPDATE operations SET doubted = 1 WHERE ` + open + ` AND updated < ?`
 	leaveHolds  = `UPDATE operations SET hold = 'pending' WHERE hold = 'held'`
 )
 
 // Recover closes what an earlier process left open, in one commit: reserved
-// becomes not_sent and sending becomes unknown, both by process_died. A hold
+// becomes not_sent and sending becomes unknown, both by process_died. In a copy
+// both become unknown, see vouched. A hold
 // that was not dropped becomes pending, and so does one that an open operation
 // with a profile may have had; see Expire. Updated of what had ended stays. Call it
 // before the first Begin.
@@ -34,7 +36,9 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 	}
 	counts := &audit.Recovered{}
 	records := []audit.Record{{Time: l.now(), Kind: audit.Recovery, Recovered: counts}}
+	_, since := l.store.Ledger()
 	for i := range left {
+		left[i].Doubted = left[i].Doubted || left[i].Updated.Before(since)
 		left[i].Outcome = left[i].Settled(leftBehind(left[i].Outcome.State))
 		if left[i].Outcome.State == fault.NotSent {
 			counts.NotSent++
@@ -44,6 +48,9 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 		records = append(records, l.recordOf(left[i], audit.Outcome))
 	}
 	err = l.store.Commit(ctx, func(tx *store.Tx) error {
+		if _, err := tx.Exec(doubtOpen, since.UnixNano()); err != nil {
+			return err
+		}
 		for _, o := range left {
 			hold := o.Hold
 			if hold == "" && o.Profile != "" {
@@ -61,6 +68,17 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 		return 0, 0, failure(op, err)
 	}
 	return counts.NotSent, counts.InDoubt, nil
+}
+
+// vouched is op as this ledger can vouch for it. What happened before the ledger
+// began is told by a copy, and the original went on: a call that had not run by then
+// may have run later.
+func (l *Ledger) vouched(op Operation) Operation {
+	_, since := l.store.Ledger()
+	if op.Updated.Before(since) && op.Outcome.Retry() == fault.RetrySafe {
+		op.Outcome = fault.Doubt(fault.NoRecord)
+	}
+	return op
 }
 
 // leftBehind is the outcome of an attempt whose process has died.

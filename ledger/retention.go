@@ -55,7 +55,7 @@ func (l *Ledger) secondRun(tx *store.Tx, op Operation) error {
 	var r row
 	found, err := tx.Scan(r.dest(), selectRows+`WHERE id = ? AND caller = ? AND actor = ?`, op.Supersedes, op.Caller, op.Actor)
 	old, malformed := r.operation()
-	switch retry := old.Retry(l.now()); {
+	switch retry := l.vouched(old).Retry(l.now()); {
 	case err != nil:
 		return err
 	case found && malformed != nil:

@@ -74,7 +74,7 @@ func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operat
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, l.dated(l.opened(op)))
+		list = append(list, l.dated(l.opened(l.vouched(op))))
 	}
 	return list, rows.Err()
 }
