@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -430,18 +431,20 @@ func TestSignalWhileStarting(t *testing.T) {
 	for i := range 12 {
 		cmd := exec.Command(binary(t), "serve", "--config", s.ConfigPath)
 		cmd.Env = []string{"VAULT_TOKEN=a-token"}
-		said, err := cmd.StderrPipe()
+		stderr, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if i%2 == 1 {
-			line := make([]byte, 1<<10)
-			if n, err := said.Read(line); err != nil || !bytes.Contains(line[:n], []byte(`"serving"`)) {
-				t.Errorf("%v: %s", err, line[:n])
+		said := bufio.NewReader(stderr)
+		for serves := i%2 == 0; !serves; {
+			line, err := said.ReadString('\n')
+			if err != nil {
+				t.Fatalf("it ended before it served: %s", line)
 			}
+			serves = strings.Contains(line, `"serving"`)
 		}
 		cmd.Process.Signal(syscall.SIGTERM)
 		rest, _ := io.ReadAll(said)
