@@ -9,9 +9,9 @@ export FUZZTIME
 echo "== $COUNT times: the broken steps, the killed writer, the killed broker"
 $GO test -race -count="$COUNT" ./operation ./ledger ./store
 $GO test -race -count="$COUNT" -tags real -run 'TestKilled|TestRevokedInVault|TestReload' ./test/e2e
-echo "== the broker killed at every step, and 300 times under load"
-FAULTS_KILLS="${FAULTS_KILLS:-300}" sh test/faults.sh
 echo "== three nodes of Vault, whose leader steps down under load"
 $GO test -race -count=1 -tags 'real soak' -run TestLeaderStepsDown -v ./test/vaultfaults
 echo "== fuzz targets, $FUZZTIME each"
 sh test/fuzz.sh
+echo "== the broker killed at every step, and 300 times under load"
+FAULTS_KILLS="${FAULTS_KILLS:-300}" sh test/faults.sh
