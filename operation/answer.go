@@ -140,7 +140,9 @@ func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.O
 	if w := r.carried(job.ID); w != nil {
 		select {
 		case <-w.ended:
-			answer = w.answer
+			if w.answer.ID != "" { // else it was abandoned before it began
+				answer = w.answer
+			}
 		default:
 		}
 	}
