@@ -4,7 +4,7 @@
 //
 // It asks every request for a credential, offers five tools that show who
 // called and what became of a call, keeps a record of what arrived, and breaks
-// where a test wants it to. The protocol itself is the official SDK's, so that
+// where a test wants it to, or where the caller does: [Endings] of the tool drop. The protocol itself is the official SDK's, so that
 // the broker's own client is not tried against its author's reading alone.
 //
 // It keeps every token that it was shown, in the open, see [Server.Tokens]:
@@ -160,6 +160,13 @@ func (s *Server) Calls(tool string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls[tool]
+}
+
+// Done returns how often drop has done a job, as the tool job says it.
+func (s *Server) Done(job string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.jobs[job]
 }
 
 // Cancelled returns how often the tool slow was cancelled in its sleep.

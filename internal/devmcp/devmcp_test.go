@@ -119,6 +119,7 @@ func TestTools(t *testing.T) {
 				{"slow", `{"seconds":0.001}`, `false {"slept":0.001}`},
 				{"fail", `{}`, `true it failed, as it was asked to`},
 				{"fail", `{"seconds":"many"}`, `true the arguments are not what the schema says`},
+				{"drop", `{"job":"a","then":"well"}`, `true there is no such ending`},
 				{"job", `{"job":"a"}`, `false {"job":"a","ran":0}`},
 			} {
 				if got, err := call(tc.name, tc.arguments); err != nil || got != tc.want {
@@ -128,7 +129,7 @@ func TestTools(t *testing.T) {
 			if got, err := call("drop", `{"job":"a"}`); err == nil {
 				t.Errorf("drop answered %s", got)
 			}
-			for name, want := range map[string]int{"whoami": 1, "slow": 1, "fail": 1, "drop": 1, "job": 1, "none": 0} {
+			for name, want := range map[string]int{"whoami": 1, "slow": 1, "fail": 1, "drop": 2, "job": 1, "none": 0} {
 				if got := s.Calls(name); got != want {
 					t.Errorf("%s ran %d times, want %d", name, got, want)
 				}

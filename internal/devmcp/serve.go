@@ -88,21 +88,33 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.note(func() { v.identity, v.Subject = who, who.Subject })
-	s.mcp.ServeHTTP(w, r)
+	if !s.ambiguous(w, r) {
+		s.mcp.ServeHTTP(w, r)
+	}
 }
 
 // MethodOf returns the JSON-RPC method of r, or "". It reads the body and puts
 // it back.
-func MethodOf(r *http.Request) string {
+func MethodOf(r *http.Request) string { return peek(r).Method }
+
+// A message is as much of a request as is looked at before the SDK.
+type message struct {
+	ID     json.RawMessage
+	Method string
+	Params struct {
+		Name      string
+		Arguments json.RawMessage
+	}
+}
+
+// peek reads the body of r and puts it back. What it cannot read stays zero.
+func peek(r *http.Request) (m message) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, bodyLimit))
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	var message struct {
-		Method string `json:"method"`
+	if err == nil {
+		json.Unmarshal(body, &m)
 	}
-	if err != nil || json.Unmarshal(body, &message) != nil {
-		return ""
-	}
-	return message.Method
+	return m
 }
 
 func (s *Server) waitForRelease(ctx context.Context, method string) error {

@@ -3,6 +3,7 @@ package devmcp
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -12,6 +13,7 @@ import (
 type arguments struct {
 	Seconds float64 `json:"seconds"`
 	Job     string  `json:"job"`
+	Then    string  `json:"then"` // see endings
 }
 
 type tool struct {
@@ -26,12 +28,18 @@ const (
 	secondsOnly = `{"type":"object","additionalProperties":false,"required":["seconds"],"properties":{"seconds":{"type":"number","minimum":0,"maximum":3600}}}`
 )
 
+// jobArguments is jobArgument with the endings of drop.
+func jobArguments() string {
+	then, _ := json.Marshal(map[string]any{"type": "string", "enum": Endings()})
+	return strings.Replace(jobArgument, `"properties":{`, `"properties":{"then":`+string(then)+`,`, 1)
+}
+
 func (s *Server) tools() []tool {
 	return []tool{
 		{"whoami", "Says as whom it was called.", noArguments, true, s.whoami},
 		{"slow", "Takes the given time, or until it is cancelled.", secondsOnly, true, s.slow},
 		{"fail", "Runs, and says that it failed.", noArguments, false, s.fail},
-		{"drop", "Does the job and drops the connection without an answer.", jobArgument, false, s.drop},
+		{"drop", "Does the job and drops the connection without an answer, or leaves the caller in doubt in another way.", jobArguments(), false, s.drop},
 		{"job", "Says how often drop has done the job.", jobArgument, true, s.job},
 	}
 }
@@ -74,15 +82,16 @@ func (s *Server) fail(context.Context, *visit, arguments) (*mcp.CallToolResult, 
 }
 
 func (s *Server) drop(_ context.Context, v *visit, args arguments) (*mcp.CallToolResult, error) {
+	if args.Then != "" { // the known ones do not come here
+		return failure("there is no such ending"), nil
+	}
 	s.note(func() { s.jobs[args.Job]++ })
 	v.conn.Close()
 	return success(map[string]any{}), nil // to nobody
 }
 
 func (s *Server) job(_ context.Context, _ *visit, args arguments) (*mcp.CallToolResult, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return success(map[string]any{"job": args.Job, "ran": s.jobs[args.Job]}), nil
+	return success(map[string]any{"job": args.Job, "ran": s.Done(args.Job)}), nil
 }
 
 // success answers with v, as text and as structured content.
