@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,4 +242,63 @@ func TestReadyAhead(t *testing.T) {
 	if err := <-done; err != nil || rep.Outcome.State != fault.Succeeded {
 		t.Errorf("Ready = %v, outcome %+v", err, rep.Outcome)
 	}
+}
+
+// TestRefusedByTheLedger: where "sending" is not on disk, not one byte of two
+// thousand calls leaves, on a new connection each and on a kept one, and where it is
+// all two thousand arrive.
+func TestRefusedByTheLedger(t *testing.T) {
+	const times = 2000
+	var dials, bytes atomic.Int64
+	c := mcpclient.New(mcpclient.Config{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		dials.Add(1)
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return counted{conn.(*net.TCPConn), &bytes}, nil
+	}})
+	shut := open()
+	shut.Sending = func(context.Context) error { return fault.New("ledger.Sending", fault.StoreFailed, "") }
+	s := modern(result(good))
+	server := s.server(t, policy.EraModern)
+	kept := c.Open(server)
+	defer kept.Close()
+	expect := func(rep mcpclient.Report, want fault.Outcome) {
+		t.Helper()
+		if rep.Outcome != want {
+			t.Fatalf("%+v, want %+v", rep.Outcome, want)
+		}
+	}
+	arrived := fault.Outcome{State: fault.Succeeded, Ran: fault.RanYes, Evidence: fault.EvidencePeer}
+	expect(kept.CallTool(within(t, 5*time.Second), search, open()), arrived)
+	one := bytes.Load()
+
+	for range times {
+		expect(call(t, c, server, shut), fault.NotSentBecause(fault.StoreFailed))
+		expect(kept.CallTool(within(t, 5*time.Second), search, shut), fault.NotSentBecause(fault.StoreFailed))
+	}
+	if n := s.count(toolsCall); n != 1 || bytes.Load() != one || dials.Load() != 1+times {
+		t.Errorf("refused: %d calls arrived, %d bytes left on %d connections, want 1 call of %d bytes, %d", n, bytes.Load(), dials.Load(), one, 1+times)
+	}
+	for range times / 2 {
+		expect(call(t, c, server, open()), arrived)
+		expect(kept.CallTool(within(t, 5*time.Second), search, open()), arrived)
+	}
+	if n := s.count(toolsCall); n != 1+times || dials.Load() != 1+times+times/2 {
+		t.Errorf("allowed: %d calls arrived on %d connections, want %d on %d", n, dials.Load(), 1+times, 1+times+times/2)
+	}
+}
+
+// A counted connection counts the bytes that leave by it. It can still be asked
+// whether it lives, or nobody would keep it.
+type counted struct {
+	*net.TCPConn
+	bytes *atomic.Int64
+}
+
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.TCPConn.Write(p)
+	c.bytes.Add(int64(n))
+	return n, err
 }
