@@ -60,6 +60,8 @@ var oddities = map[string]odd{
 	"progress-flood":         {progress: []float64{1}},
 	"progress-for-ever":      {progress: []float64{1}},
 
+	"stream-ends-after-progress": {progress: []float64{1}},
+
 	"pings":                          {pings: 1},
 	"pings-with-number":              {pings: 1},
 	"pings-and-refuses-the-answer":   {pings: 1},

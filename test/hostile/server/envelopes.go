@@ -57,6 +57,7 @@ var envelopes = []Behaviour{
 	at(call, Both, "notification-as-the-body", malformed, "Answers with a notification.", works(body(note))),
 
 	at(call, Both, "error-invalid-params", rpcError, "Runs the tool and says -32602, since its output is invalid.", works(errorInBody(`{"code":-32602,"message":"`+Foreign+`"}`))),
+	at(call, Both, "error-invalid-params-on-a-stream", rpcError, "Runs the tool and says -32602 on a stream.", works(events(`{"jsonrpc":"2.0","id":$ID,"error":{"code":-32602,"message":"`+Foreign+`"}}`))),
 	at(call, Both, "error-no-such-method", rpcError, "Says -32601 under status 200.", errorInBody(`{"code":-32601,"message":"x"}`)),
 	at(call, Both, "error-url-elicitation", rpcError, "Wants the user to visit another host.", errorInBody(`{"code":-32042,"message":"x","data":{"elicitations":[{"mode":"url","url":"$ELSEWHERE","elicitationId":"1"}]}}`)),
 	at(call, Both, "error-header-mismatch", rpcError, "Says -32020 under status 200.", errorInBody(`{"code":-32020,"message":"x"}`)),

@@ -10,6 +10,7 @@ var statuses = append(bareStatuses(), []Behaviour{
 	at(call, Both, "redirect-307", "refused: redirected", "Redirects to another host with 307.", say(307, "", "", "Location", "$ELSEWHERE")),
 	at(call, Both, "redirect-308", "refused: redirected", "Redirects to another host with 308.", say(308, "", "", "Location", "$ELSEWHERE")),
 	at(call, Both, "redirect-300", "unknown: redirected", "Offers a choice of other hosts with 300.", works(say(300, "", "", "Location", "$ELSEWHERE"))),
+	at(call, Both, "redirect-303-with-an-answer", "unknown: redirected", "Runs the tool and redirects with 303, with a good answer in the body.", works(say(303, kindJSON, reply, "Location", "$ELSEWHERE"))),
 	at(call, Both, "redirect-304", "unknown: redirected", "Says that nothing has changed, to a POST.", works(say(304, "", ""))),
 	at(call, Both, "redirect-same-host", "refused: redirected", "Redirects to another path of its own with 307.", say(307, "", "", "Location", "moved")),
 	at(call, Both, "redirect-with-an-answer", "refused: redirected", "Redirects with 308, with a good answer in the body.", say(308, kindJSON, reply, "Location", "$ELSEWHERE")),
@@ -37,6 +38,10 @@ var statuses = append(bareStatuses(), []Behaviour{
 	at(call, Legacy, "status-404-session-no-such-method", "unknown: session lost", "Says 404 -32601 to a session that it has given.", works(refuse(404, -32601, "null"))),
 	at(call, Legacy, "status-400-session-unknown", unclear, "Says 400 -32000, \"no valid session\", as the TypeScript SDK does.", works(refuse(400, -32000, "null"))),
 	at(call, Both, "works-then-504", between, "Runs the tool, and a proxy says 504.", works(say(504, "", ""))),
+	at(call, Both, "works-then-504-html", between, "Runs the tool, and a proxy says 504 with a page.", works(say(504, "text/html", "<html>"+Foreign))),
+	at(call, Both, "works-then-202-and-silence", malformed, "Runs the tool, says 202 and begins a body that never comes.", works(open(say(202, "", "")))),
+	at(call, Both, "works-then-202-with-an-answer", malformed, "Runs the tool and says 202 with a good answer in the body.", works(say(202, kindJSON, reply))),
+	at(call, Both, "works-then-202-stream", malformed, "Runs the tool, says 202 and opens a stream in silence.", works(open(say(202, kindStream, "")))),
 }...)
 
 // bareStatuses are statuses without a body: refusals, and those that a proxy

@@ -13,6 +13,8 @@ var streams = []Behaviour{
 	at(call, Both, "stream-drips-the-answer", late, "Sends the answer too slowly.", works(drip(pace, okStream+"\r\ndata: {\"jsonrpc\":\"2.0\",\"x\":\"", "x"))),
 	at(call, Both, "stream-ends-empty", ended, "Ends the stream without an event.", works(stream(""))),
 	at(call, Both, "stream-ends-after-a-note", ended, "Ends the stream behind a notification.", works(events(note))),
+	at(call, Both, "stream-ends-after-progress", ended, "Reports progress and ends the stream.", works(events(progress("$PROGRESS", `"progress":1`)))),
+	at(call, Both, "stream-cut-after-progress", lost, "Reports progress and resets the connection.", works(raw(okStream+"\r\ndata: "+progress("$PROGRESS", `"progress":1`)+"\n\n", resets))),
 	at(call, Both, "stream-ends-to-be-resumed", ended, "Ends the stream behind an id and a retry time, to be asked again.", works(stream("id: 7\nretry: 10\ndata:\n\n"))),
 	at(call, Both, "stream-ends-undispatched", ended, "Ends the stream without the blank line behind the answer.", works(stream("data: "+reply+"\n"))),
 	at(call, Both, "stream-cut", lost, "Closes the connection in an event.", works(raw("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"+inChunks+"\r\n6\r\ndata: \r\n", closes))),
