@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
@@ -131,7 +132,7 @@ func TestWallClockAborts(t *testing.T) {
 				t.Errorf("the job was done %d times before it could be", n)
 			}
 			close(finish)
-			if err := server.Await(t.Context(), func() bool { return server.Done(name) == 1 }); err != nil {
+			if err := server.Await(t.Context(), func() bool { return server.Done(name) > 0 }); err != nil {
 				t.Fatal(err)
 			}
 			if n := lookFor(t, rig, a, name); n != 1 {
@@ -269,9 +270,7 @@ func TestGoesOnBehind(t *testing.T) {
 			ctx, die := context.WithCancel(t.Context())
 			gone := make(chan error)
 			go func() { _, err := rig.Do(ctx, c); gone <- err }()
-			if err := rig.Records.Await(t.Context(), func() bool { return rig.Records.Arrived("tools/call") == 1 }); err != nil {
-				t.Error(err)
-			}
+			isOut(t, rig)
 			die()
 			if err := <-gone; err == nil {
 				t.Error("it got an answer")
@@ -284,9 +283,7 @@ func TestGoesOnBehind(t *testing.T) {
 			defer release()
 			c := brokertest.Call{Key: "k"}
 			leave(t, rig, c)
-			if err := rig.Records.Await(t.Context(), func() bool { return rig.Records.Arrived("tools/call") == 1 }); err != nil {
-				t.Fatal(err)
-			}
+			isOut(t, rig)
 			open := rig.Get(t, "/v1/operations?state=open", brokertest.Call{})
 			if open.Status != 200 || !bytes.Contains(open.Body, []byte(`"request_key":"k"`)) {
 				t.Errorf("open: %s", open.Body)
@@ -313,6 +310,16 @@ func TestGoesOnBehind(t *testing.T) {
 				t.Errorf("the tool ran %d times", n)
 			}
 		})
+	}
+}
+
+// isOut waits until a call has reached the server.
+func isOut(t *testing.T, rig *brokertest.Rig) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := rig.Records.Await(ctx, func() bool { return rig.Records.Arrived("tools/call") > 0 }); err != nil {
+		t.Fatal("no call came")
 	}
 }
 
@@ -395,7 +402,7 @@ func TestAmbiguousServer(t *testing.T) {
 					t.Fatalf("%s, want %s", told(a), want[then])
 				}
 				stays(t, rig, c, a)
-				if err := server.Await(t.Context(), func() bool { return server.Done(job) == 1 }); err != nil {
+				if err := server.Await(t.Context(), func() bool { return server.Done(job) > 0 }); err != nil {
 					t.Fatal(err)
 				}
 				if n := lookFor(t, rig, a, job); n != 1 {
