@@ -17,7 +17,8 @@
 //
 // Who is there: user:7 may read records and archive, user:8 is known and has no
 // grant. Which tools are there: whoami, slow (argument seconds), fail, drop (does
-// its work and drops the connection) and job (looks up what drop did).
+// its work and drops the connection, or answers of no use as its argument then says:
+// 504, cut, late and others) and job (looks up what drop did).
 //
 // What always holds: nothing leaves the machine, and [Rig.Close] ends all of it.
 package brokertest
