@@ -31,8 +31,8 @@ tail -n 1 "$work/conformance.log"
 
 part "real Vault, OpenBao, dex, zitadel, MCP servers; the real program end to end"
 table=TestProvidersServersEngines
-done="TestOperations|TestUpkeep" # above, by the unit tests
-$GO test -race -count=1 -tags real -skip "$table|$done" $(cat test/real-packages)
+ran="TestOperations|TestUpkeep" # above, by the unit tests
+$GO test -race -count=1 -tags real -skip "$table|$ran" $(cat test/real-packages)
 
 part "provider x server x engine"
 $GO test -race -count=1 -tags real -run $table -v ./test/e2e >"$work/table.log" 2>&1 || { grep -aE '^ *(---|[a-z_]+\.go)' "$work/table.log" | head -n 80 >&2; exit 1; }
