@@ -128,6 +128,8 @@ func TestRefused(t *testing.T) {
 		{"timeout without unit", `{"server":"records","tool":"whoami","request_key":"k","timeout":"20"}`, nil, 400, "malformed_request"},
 		{"wait is huge", `{"server":"records","tool":"whoami","request_key":"k","wait":"1000h"}`, nil, 400, "malformed_request"},
 		{"first_sent is no time", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"yesterday"}`, nil, 400, "malformed_request"},
+		{"first_sent at the beginning", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"0001-01-01T00:00:00Z"}`, nil, 400, "malformed_request"},
+		{"first_sent in 1970", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"1970-01-01T00:00:00Z"}`, nil, 400, "malformed_request"},
 		{"first_sent in the future", `{"server":"records","tool":"whoami","request_key":"k","first_sent":"2999-01-01T00:00:00Z"}`, nil, 400, "malformed_request"},
 		{"a key of the future", `{"server":"records","tool":"whoami","request_key":"7fffffff-0000-7000-8000-000000000000"}`, nil, 400, "malformed_request"},
 		{"supersedes no id", `{"server":"records","tool":"whoami","request_key":"k","supersedes":"../x"}`, nil, 400, "malformed_request"},
@@ -191,6 +193,19 @@ func TestAbsentKey(t *testing.T) {
 		if got := rig.Get(t, "/v1/operations?"+query, brokertest.Call{}); got.Status != 400 {
 			t.Errorf("%s: %d %s", query, got.Status, got.Body)
 		}
+	}
+}
+
+// TestFirstSentIsOneTime: in whatever zone it is said, the answer and a retrieval
+// say the same.
+func TestFirstSentIsOneTime(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	at := time.Now().Add(time.Minute).Truncate(time.Millisecond)
+	said := at.In(time.FixedZone("", 5400)).Format(time.RFC3339Nano)
+	_, first := post(t, rig, `{"server":"records","tool":"whoami","request_key":"k","first_sent":"`+said+`"}`, nil)
+	want := `"first_sent":"` + at.UTC().Format(time.RFC3339Nano) + `"`
+	if again := rig.Get(t, "/v1/operations?request_key=k", brokertest.Call{}); !strings.Contains(string(first), want) || !strings.Contains(string(again.Body), want) {
+		t.Errorf("%s\n%s", first, again.Body)
 	}
 }
 

@@ -123,9 +123,10 @@ func firstSent(said, key string, now time.Time) (at time.Time, err error) {
 		at = time.UnixMilli(int64(binary.BigEndian.Uint64(u[:8]) >> 16)).UTC()
 	}
 	if said != "" {
-		if at, err = time.Parse(time.RFC3339Nano, said); err != nil {
-			return at, errors.New(`first_sent: a time such as "2026-11-30T09:00:00Z"`)
+		if at, err = time.Parse(time.RFC3339Nano, said); err != nil || at.Unix() <= 0 { // the ledger's word for "not known" is 0
+			return at, errors.New(`first_sent: a time since 1970, such as "2026-11-30T09:00:00Z"`)
 		}
+		at = at.UTC()
 	}
 	if at.After(now.Add(maxAhead)) {
 		return at, errors.New("first_sent, or the time in request_key: it lies in the future")
