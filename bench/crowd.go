@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 const (
@@ -80,7 +81,7 @@ func awaitReady(ctx context.Context, address string) (time.Time, error) {
 		if err != nil {
 			return time.Time{}, err
 		}
-		if status, _, err := send(http.DefaultClient, req); err == nil && status == http.StatusOK {
+		if status, _, err := send(testhttp.Client, req); err == nil && status == http.StatusOK {
 			return time.Now(), nil
 		}
 		select {

@@ -14,6 +14,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"time"
+
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A vault is a Vault as an operator sees it.
@@ -129,7 +131,7 @@ func (v *vault) call(ctx context.Context, method, path string, body map[string]a
 		return err
 	}
 	req.Header.Set("X-Vault-Token", v.root)
-	status, answer, err := send(http.DefaultClient, req)
+	status, answer, err := send(testhttp.Client, req)
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("asking Vault: it answered %d to %s %s", status, method, path)
 	}

@@ -10,10 +10,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A Call is a request to run a tool, as a gateway makes it.
@@ -162,7 +162,7 @@ func (r *Rig) request(ctx context.Context, method, path string, c Call, body []b
 	if c.Prefer != "" {
 		req.Header.Set("Prefer", c.Prefer)
 	}
-	res, err := client.Do(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -177,14 +177,8 @@ func (r *Rig) request(ctx context.Context, method, path string, c Call, body []b
 	return answer, err
 }
 
-// client is the tests' own: no proxy, no redirects.
-var client = &http.Client{
-	Transport:     &http.Transport{MaxIdleConnsPerHost: 128, IdleConnTimeout: 10 * time.Second},
-	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-}
-
 func exchange(req *http.Request) (int, []byte, error) {
-	res, err := client.Do(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"syscall"
 	"time"
+
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A process is a broker that runs as a program of its own.
@@ -46,7 +48,7 @@ func (r *Rig) awaitReady(ctx context.Context, p *process) error {
 		if err != nil {
 			return err
 		}
-		if res, err := client.Do(req); err == nil {
+		if res, err := testhttp.Client.Do(req); err == nil {
 			io.Copy(io.Discard, res.Body)
 			res.Body.Close()
 			if res.StatusCode == http.StatusOK {

@@ -22,6 +22,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/vault"
@@ -451,7 +452,7 @@ func TestMetrics(t *testing.T) {
 		}
 		rig.Call(t, brokertest.Call{})
 		c.Plant(rig.Secrets()...)
-		res, err := http.Get(rig.Broker.MetricsAddress() + "/metrics")
+		res, err := testhttp.Client.Get(rig.Broker.MetricsAddress() + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}

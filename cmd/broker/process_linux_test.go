@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // TestProcessFromOutside looks at the running broker as its neighbours do. What
@@ -160,7 +161,7 @@ func TestNoDebugging(t *testing.T) {
 				t.Fatal(err)
 			}
 			req.Header.Set("Authorization", "Bearer "+rig.Bearer)
-			res, err := http.DefaultClient.Do(req)
+			res, err := testhttp.Client.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}

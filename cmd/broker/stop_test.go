@@ -22,6 +22,7 @@ import (
 	"onbehalf.internal/broker/internal/devidp"
 	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
@@ -95,7 +96,7 @@ func (s *stopping) signal(sig os.Signal) {
 // ready is what /readyz says: a status and a reason.
 func (s *stopping) ready() string {
 	req, _ := http.NewRequestWithContext(s.ctx, "GET", s.URL+"/readyz", nil)
-	res, err := http.DefaultClient.Do(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		return err.Error()
 	}

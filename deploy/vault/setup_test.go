@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // setUp runs the script from another folder.
@@ -105,7 +106,7 @@ func TestSetUpInANamespace(t *testing.T) {
 	}
 	req, _ := http.NewRequest("POST", url+"/v1/sys/namespaces/team", strings.NewReader("{}"))
 	req.Header.Set("X-Vault-Token", dev.RootToken())
-	if resp, err := http.DefaultClient.Do(req); err != nil || resp.StatusCode != 200 {
+	if resp, err := testhttp.Client.Do(req); err != nil || resp.StatusCode != 200 {
 		t.Fatalf("making a namespace: %v", err)
 	}
 	testSetUp(t, url, dev.RootToken())

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"onbehalf.internal/broker/internal/counterparts"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 func TestOpenBao(t *testing.T) {
@@ -17,7 +18,7 @@ func TestOpenBao(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Vault-Token", b.Token)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // TestMain lets this binary be the program that the tests below start.
@@ -41,7 +43,7 @@ func TestStart(t *testing.T) {
 			return program{path: path, env: []string{fmt.Sprintf("SERVE_ON=%d", port)}, ready: fmt.Sprintf("http://127.0.0.1:%d/", port)}
 		})
 		url = fmt.Sprintf("http://127.0.0.1:%d/", port)
-		resp, err := http.Get(url)
+		resp, err := testhttp.Client.Get(url)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +57,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("its surroundings are not its own:\n%s", text.String())
 		}
 	})
-	if resp, err := http.Get(url); err == nil {
+	if resp, err := testhttp.Client.Get(url); err == nil {
 		resp.Body.Close()
 		t.Error("the program outlives its test")
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"onbehalf.internal/broker/internal/counterparts"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // TestServers says hello to each by handshake, which all of them know, and looks
@@ -35,7 +36,7 @@ func TestServers(t *testing.T) {
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", "application/json, text/event-stream")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := testhttp.Client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A Vault is one running server, unsealed, with its data in memory.
@@ -288,7 +290,7 @@ func (v *Vault) ask(t testing.TB, method, namespace, path, token string) *http.R
 	if namespace != "" {
 		req.Header.Set("X-Vault-Namespace", namespace)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"onbehalf.internal/broker/internal/realvault"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 func TestStart(t *testing.T) {
@@ -16,7 +17,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Vault-Token", v.Token)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	deployvault "onbehalf.internal/broker/deploy/vault"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // The proxy before Vault makes of this broker one that never drops a hold, and
@@ -41,7 +42,7 @@ func (s *site) ask(t *testing.T, method, path, body string) {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Vault-Token", s.vault.Token)
-	res, err := http.DefaultClient.Do(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

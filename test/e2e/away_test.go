@@ -13,6 +13,7 @@ import (
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A gate stands between a broker and its Vault. Shut, nothing listens there.
@@ -92,7 +93,7 @@ func awayAtStart(t *testing.T, o brokertest.Options) {
 	restarted := make(chan error, 1)
 	go func() { restarted <- rig.Restart(ctx) }()
 	answer := func() (status int, body string) {
-		resp, err := http.Get("http://" + o.API + "/readyz")
+		resp, err := testhttp.Client.Get("http://" + o.API + "/readyz")
 		if err != nil {
 			return 0, ""
 		}

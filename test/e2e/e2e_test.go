@@ -19,6 +19,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/internal/realvault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/secret/canary"
 )
 
@@ -289,7 +290,7 @@ func (b bench) ask(t *testing.T, method, path string, body any, into ...any) {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Vault-Token", b.vault.Token)
-	res, err := http.DefaultClient.Do(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

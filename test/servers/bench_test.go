@@ -5,7 +5,6 @@ package servers
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/counterparts"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
@@ -102,7 +102,7 @@ func list(t *testing.T, talk *mcpclient.Conversation) (tools int, _ mcpclient.Re
 // garbage collector rests meanwhile: it closes what was forgotten.
 func leavesNothing(t *testing.T) {
 	t.Helper()
-	http.DefaultClient.CloseIdleConnections() // those that waited for a counterpart
+	testhttp.Client.CloseIdleConnections() // those that waited for a counterpart
 	collect := debug.SetGCPercent(-1)
 	goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
 	t.Cleanup(func() {

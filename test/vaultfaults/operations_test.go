@@ -18,6 +18,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/store"
 )
@@ -258,7 +259,7 @@ func (r *rig) search(t *testing.T) {
 
 func (r *rig) metrics(t *testing.T) {
 	t.Helper()
-	res, err := http.Get(r.Broker.MetricsAddress() + "/metrics")
+	res, err := testhttp.Client.Get(r.Broker.MetricsAddress() + "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A Target is the Vault to test. It may be used for nothing else meanwhile.
@@ -91,7 +93,7 @@ func (r *rig) ask(t *testing.T, token, method, path string, body document) said 
 // askWith sends further headers with it.
 func (r *rig) askWith(t *testing.T, more http.Header, token, method, path string, body document) said {
 	t.Helper()
-	return r.over(t, http.DefaultClient, r.Address, more, token, method, path, body)
+	return r.over(t, testhttp.Client, r.Address, more, token, method, path, body)
 }
 
 // over sends it by another client to another door.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/vault"
@@ -300,7 +301,7 @@ func (r *rig) renewsCertificate(t *testing.T, auth policy.VaultAuth) {
 	if s.status != 200 || at(s.body, "auth", "renewable") != true {
 		t.Fatalf("the login is answered %d", s.status)
 	}
-	if s := by(http.DefaultClient, r.Address, token, "auth/token/renew-self"); s.status < 400 {
+	if s := by(testhttp.Client, r.Address, token, "auth/token/renew-self"); s.status < 400 {
 		t.Errorf("renewed without a certificate: %d", s.status)
 	}
 	if s := by(shows, r.TLS, token, "auth/token/renew-self"); s.status != 200 {
