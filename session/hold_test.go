@@ -3,6 +3,7 @@ package session_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -95,12 +96,14 @@ func TestHoldEnds(t *testing.T) {
 
 // TestMintBesideTheExchange: the provider has not answered yet when Vault has minted.
 func TestMintBesideTheExchange(t *testing.T) {
-	r := newRig(t, perOperation)
-	before := r.vault.Count("PUT", mint)
+	minted := make(chan struct{}, 2)
+	r := newRig(t, perOperation, func(c *vault.Config) { c.Transport = answered{c.Transport, mint, minted} })
+	<-minted // what the Client shows itself ready with
 	r.provider.Break(func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-			for r.vault.Count("PUT", mint) == before && req.Context().Err() == nil {
-				time.Sleep(time.Millisecond)
+			select {
+			case <-minted:
+			case <-req.Context().Done():
 			}
 			next.ServeHTTP(w, req)
 		})
@@ -109,4 +112,19 @@ func TestMintBesideTheExchange(t *testing.T) {
 	if got := s.Close(ctx); got != "dropped" {
 		t.Errorf("Close says %q", got)
 	}
+}
+
+// An answered says when a request has been.
+type answered struct {
+	http.RoundTripper
+	path string
+	told chan<- struct{}
+}
+
+func (a answered) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := a.RoundTripper.RoundTrip(req)
+	if strings.HasSuffix(req.URL.Path, a.path) {
+		a.told <- struct{}{}
+	}
+	return res, err
 }
