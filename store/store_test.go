@@ -687,12 +687,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is the other process: "open <path>" and "open-as-nobody <path>" say
-// how Open went and which ledger it is, "commit <path> <from>" commits one row and one record after the other and prints
-// each number that was acknowledged.
+// runChild is the other process: "open <path>" and "open-unprivileged <path>" say
+// how Open went and which ledger it is, "commit <path> <from>" commits one row and
+// one record after the other and prints each number that was acknowledged.
 func runChild(args []string) {
-	if args[0] == "open-as-nobody" {
-		becomeNobody()
+	if args[0] == "open-unprivileged" {
+		dropRoot()
 	}
 	s, err := store.Open(context.Background(), store.Config{Path: args[1]})
 	if err != nil {
