@@ -34,8 +34,9 @@ var floors = [][]string{
 	{"cmd/demo"},                                 //
 }
 
-// apart are packages that import nothing of ours: the counterparts.
-var apart = []string{"internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "internal/counterparts", "deploy/vault"}
+// apart are packages that import nothing of ours: the counterparts, and what tests
+// ask them with.
+var apart = []string{"internal/testhttp", "internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "internal/counterparts", "deploy/vault"}
 
 // The files are read here and not with "go list": the test cache sees what a
 // test opens, not what a child process opens, and would keep a stale "ok".

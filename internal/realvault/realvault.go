@@ -20,8 +20,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // A Vault is one running server, unsealed, with its data in memory.
@@ -280,6 +278,9 @@ func (v *Vault) call(t testing.TB, method, namespace, path string, into any) {
 	}
 }
 
+// client is our own: no proxy of the environment leads it elsewhere.
+var client = &http.Client{Transport: &http.Transport{}}
+
 func (v *Vault) ask(t testing.TB, method, namespace, path, token string) *http.Response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, v.Addr+"/v1/"+path, nil)
@@ -290,7 +291,7 @@ func (v *Vault) ask(t testing.TB, method, namespace, path, token string) *http.R
 	if namespace != "" {
 		req.Header.Set("X-Vault-Namespace", namespace)
 	}
-	resp, err := testhttp.Client.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
