@@ -18,7 +18,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"onbehalf.internal/broker/audit"
@@ -28,6 +27,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
+	"onbehalf.internal/broker/ownfile"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/secret"
@@ -181,12 +181,12 @@ func resultsBox(path string) (*seal.Box, error) {
 	if path == "" {
 		return nil, nil
 	}
-	text, err := readKeys(path)
+	text, err := ownfile.Read(path, ownfile.Ours)
 	if err != nil {
-		return nil, fmt.Errorf("keys.results: %q %w", path, err)
+		return nil, fmt.Errorf("keys.results: %w", err)
 	}
 	var keys []secret.Text
-	for _, line := range strings.Fields(text.Reveal()) {
+	for _, line := range strings.Fields(string(text)) {
 		keys = append(keys, secret.New(line))
 	}
 	box, err := seal.New(keys...)
@@ -197,24 +197,6 @@ func resultsBox(path string) (*seal.Box, error) {
 		return nil, fmt.Errorf("keys.results: %q: %w", path, err)
 	}
 	return box, nil
-}
-
-// readKeys reads a file that is the broker's alone. Its group may read it where
-// another user owns it, as in package vault: that is how Kubernetes lets a pod in.
-func readKeys(path string) (secret.Text, error) {
-	st, err := os.Stat(path)
-	if err != nil {
-		return secret.Text{}, errors.New("is not there")
-	}
-	mode := st.Mode().Perm()
-	if sys, ok := st.Sys().(*syscall.Stat_t); mode&0o027 != 0 || mode&0o040 != 0 && (!ok || int(sys.Uid) == os.Geteuid()) {
-		return secret.Text{}, errors.New("can be read or written by others, and holds keys; chmod 600 it (a Secret of Kubernetes: defaultMode 0440, with fsGroup)")
-	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return secret.Text{}, errors.New("cannot be read by this process")
-	}
-	return secret.New(string(raw)), nil
 }
 
 // Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".

@@ -57,12 +57,19 @@ func TestSealedResults(t *testing.T) {
 	if got := restart(newKey()); got.Result != nil || got.Withheld != "result_closed" || got.State != "succeeded" || rig.Records.Calls("whoami") != 1 {
 		t.Errorf("without the key: %s", got.Body)
 	}
-	for name, keys := range map[string]string{"none": "\n", "short": "AAAA\n"} {
-		write(keys)
+	const shared = 0o640 // what our group may read is refused
+	for name, row := range map[string]struct {
+		keys string
+		mode os.FileMode
+	}{"none": {"\n", 0o600}, "short": {"AAAA\n", 0o600}, "shared": {first, shared}} {
+		write(row.keys)
+		if err := os.Chmod(path, row.mode); err != nil {
+			t.Fatal(err)
+		}
 		if err := rig.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		if err := rig.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "results.key") {
+		if err := rig.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "results.key") || strings.Contains(err.Error(), "chmod 600") != (row.mode == shared) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/ownfile"
 	"onbehalf.internal/broker/secret"
 )
 
@@ -59,7 +60,7 @@ func (c *Client) byAppRole(ctx context.Context) (*login, error) {
 // secretID reads the secret id. One that came wrapped is kept, since a wrapping
 // token is good for one use; its file may go or be replaced after that.
 func (c *Client) secretID(ctx context.Context) (secret.Text, error) {
-	held, err := readSecret(c.auth.SecretIDFile, ours)
+	held, err := readSecret(c.auth.SecretIDFile, ownfile.Ours)
 	if c.auth.Wrapping == "" {
 		return held, err
 	}

@@ -7,38 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-)
 
-// Who may read what besides the broker, and who may write it.
-func TestGuards(t *testing.T) {
-	type row struct {
-		mode                   fs.FileMode
-		isOwn                  bool
-		ours, agents, anybodys string // what is wrong; "": nothing
-	}
-	for _, r := range []row{
-		{0o600, true, "", "", ""},
-		{0o400, true, "", "", ""},
-		{0o440, false, "", "", ""}, // a Secret with fsGroup: root's
-		{0o640, false, "", "", ""}, // an Agent's sink, of another user
-		{0o640, true, "by its group, and holds", "", ""},
-		{0o440, true, "by its group, and holds", "", ""},
-		{0o644, false, "by everybody, and holds", "by everybody, and holds", ""}, // a projected token without fsGroup
-		{0o644, true, "by everybody, and holds", "by everybody, and holds", ""},
-		{0o604, true, "by everybody, and holds", "by everybody, and holds", ""},
-		{0o660, false, "chmod go-w", "chmod go-w", "chmod go-w"},
-		{0o620, true, "chmod go-w", "chmod go-w", "chmod go-w"},
-		{0o602, true, "chmod go-w", "chmod go-w", "chmod go-w"},
-		{0o600 | fs.ModeDir, true, "not a regular file", "not a regular file", "not a regular file"},
-		{0o600 | fs.ModeNamedPipe, true, "not a regular file", "not a regular file", "not a regular file"},
-	} {
-		for g, want := range map[guard]string{ours: r.ours, agents: r.agents, anybodys: r.anybodys} {
-			if got := g.judge(r.mode, r.isOwn); (got == "") != (want == "") || !strings.Contains(got, want) {
-				t.Errorf("guard %d, mode %v, own %v: %q, want %q", g, r.mode, r.isOwn, got, want)
-			}
-		}
-	}
-}
+	"onbehalf.internal/broker/ownfile"
+)
 
 func TestReadSecret(t *testing.T) {
 	put := func(text string, mode fs.FileMode) func(string) error {
@@ -60,7 +31,7 @@ func TestReadSecret(t *testing.T) {
 		"not UTF-8":         {put("word\xff", 0o600), "does not hold one line"},
 		"empty":             {put("", 0o600), "is empty"},
 		"blank":             {put(" \n", 0o600), "is empty"},
-		"long":              {put(strings.Repeat("w", maxFile+1), 0o600), "longer than 64 KiB"},
+		"long":              {put(strings.Repeat("w", 64<<10+1), 0o600), "longer than 64 KiB"},
 		"absent":            {func(string) error { return nil }, "does not exist"},
 		"a folder":          {func(p string) error { return os.Mkdir(p, 0o700) }, "not a regular file"},
 		"a pipe":            {func(p string) error { return syscall.Mkfifo(p, 0o600) }, "not a regular file"},
@@ -73,7 +44,7 @@ func TestReadSecret(t *testing.T) {
 		if err := r.make(path); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readSecret(path, ours)
+		got, err := readSecret(path, ownfile.Ours)
 		if (err == nil) != (r.says == "") || err != nil && (!strings.Contains(err.Error(), r.says) || !strings.Contains(err.Error(), path)) {
 			t.Errorf("%s: %v, want %q", name, err, r.says)
 		}
@@ -96,32 +67,4 @@ func link(path string, mode fs.FileMode) error {
 		return err
 	}
 	return os.Symlink(target, path)
-}
-
-// Whose a file is: ours, or not. Root gives one away; for others the root folder is not theirs.
-func TestOwn(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	is := func(path string) bool {
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return own(info)
-	}
-	if !is(path) {
-		t.Error("our own file is taken for another's")
-	}
-	another := "/"
-	if os.Geteuid() == 0 {
-		another = path
-		if err := os.Chown(path, 4711, -1); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if is(another) {
-		t.Error("another's file is taken for ours")
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/vault/api"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/ownfile"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/strictjson"
 )
@@ -94,7 +95,7 @@ func (c *Client) moved(l *login) bool {
 	if c.auth.Method != "token_file" {
 		return false
 	}
-	token, err := readSecret(c.auth.TokenFile, agents)
+	token, err := readSecret(c.auth.TokenFile, ownfile.Agents)
 	c.mu.Lock()
 	news := err != nil && (c.unread == nil || err.Error() != c.unread.Error())
 	c.unread, c.lookAt = err, c.now().Add(glance)

@@ -8,6 +8,7 @@ import (
 
 	"onbehalf.internal/broker/egress"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/ownfile"
 	"onbehalf.internal/broker/secret"
 )
 
@@ -18,7 +19,7 @@ func (c *Client) prove(ctx context.Context) (*login, error) {
 	case "token":
 		return c.adopt(ctx, c.token)
 	case "token_file":
-		token, err := readSecret(c.auth.TokenFile, agents)
+		token, err := readSecret(c.auth.TokenFile, ownfile.Agents)
 		if err != nil {
 			return nil, err
 		}
@@ -30,7 +31,7 @@ func (c *Client) prove(ctx context.Context) (*login, error) {
 	case "cert":
 		return c.byCertificate(ctx)
 	default: // kubernetes, jwt
-		token, err := readSecret(c.auth.JWTFile, anybodys)
+		token, err := readSecret(c.auth.JWTFile, ownfile.Anybodys)
 		if err != nil {
 			return nil, err
 		}
@@ -94,11 +95,11 @@ func (c *Client) byProxy(ctx context.Context) (*login, error) {
 // byCertificate shows a certificate on connections of its own, to this login and
 // to its renewals: Vault renews only for the certificate that logged in.
 func (c *Client) byCertificate(ctx context.Context) (*login, error) {
-	chain, err := readFile(c.auth.CertFile, anybodys)
+	chain, err := readFile(c.auth.CertFile, ownfile.Anybodys)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readFile(c.auth.KeyFile, ours)
+	key, err := readFile(c.auth.KeyFile, ownfile.Ours)
 	if err != nil {
 		return nil, err
 	}
