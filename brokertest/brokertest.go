@@ -337,5 +337,24 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// Audit is the chain of a broker that has stopped, as lines of JSON, verified.
+func (r *Rig) Audit(t testing.TB) string {
+	t.Helper()
+	s, err := store.Open(context.Background(), store.Config{Path: r.DatabasePath()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var lines bytes.Buffer
+	if err := s.Export(context.Background(), &lines); err != nil {
+		t.Fatal(err)
+	}
+	text := lines.String()
+	if _, err := audit.Verify(&lines); err != nil {
+		t.Error(err)
+	}
+	return text
+}
+
 // DatabasePath is the broker's database file.
 func (r *Rig) DatabasePath() string { return filepath.Join(r.Dir, "broker.db") }

@@ -1,7 +1,6 @@
 package operation_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -14,7 +13,6 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/internal/devidp"
 	"onbehalf.internal/broker/internal/devvault"
-	"onbehalf.internal/broker/store"
 )
 
 const (
@@ -131,16 +129,7 @@ func settles(b *bench) {
 // drops are the words of the audit's records of drops.
 func drops(t *testing.T, rig *brokertest.Rig) (all []string) {
 	t.Helper()
-	s, err := store.Open(context.Background(), store.Config{Path: rig.DatabasePath()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var lines bytes.Buffer
-	if err := s.Export(context.Background(), &lines); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(lines.String()) {
+	for line := range strings.Lines(rig.Audit(t)) {
 		var r struct {
 			Kind      audit.Kind
 			Operation string

@@ -1,8 +1,6 @@
 package operation_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -12,7 +10,6 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/internal/devmcp"
-	"onbehalf.internal/broker/store"
 )
 
 // TestReopened: a server that takes its time in the handshake outlives the token, or
@@ -165,16 +162,7 @@ func (e ending) names() string {
 // outcome is the last one in rig's audit.
 func outcome(t *testing.T, rig *brokertest.Rig) (last ending) {
 	t.Helper()
-	s, err := store.Open(context.Background(), store.Config{Path: rig.DatabasePath()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var lines bytes.Buffer
-	if err := s.Export(context.Background(), &lines); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(lines.String()) {
+	for line := range strings.Lines(rig.Audit(t)) {
 		var e ending
 		if err := json.Unmarshal([]byte(line), &e); err != nil {
 			t.Fatal(err)

@@ -1,8 +1,6 @@
 package operation_test
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -15,7 +13,6 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devidp"
-	"onbehalf.internal/broker/store"
 )
 
 // TestRevocation: where the profile says so, the exchanged token is ended at the
@@ -158,16 +155,7 @@ func reasons(records []ended) (all []recorded) {
 // ends are the records of the end of the operations in rig's database.
 func ends(t *testing.T, rig *brokertest.Rig) (all []ended) {
 	t.Helper()
-	s, err := store.Open(context.Background(), store.Config{Path: rig.DatabasePath()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	var lines bytes.Buffer
-	if err := s.Export(context.Background(), &lines); err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(lines.String()) {
+	for line := range strings.Lines(rig.Audit(t)) {
 		var r ended
 		if err := json.Unmarshal([]byte(line), &r); err != nil {
 			t.Fatal(err)
