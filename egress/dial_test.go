@@ -3,16 +3,11 @@ package egress_test
 import (
 	"bufio"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +20,7 @@ import (
 
 	"onbehalf.internal/broker/egress"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // TestGate dials for real, with names that lead to special addresses. Nothing
@@ -260,7 +256,7 @@ func TestShow(t *testing.T) {
 	h.Sessions = tls.NewLRUClientSessionCache(4)
 	conns = countDials(&h)
 	l := lineTo(t, h)
-	a, b := selfSigned(t, "a"), selfSigned(t, "b")
+	a, b := testhttp.SelfSigned(t, "a"), testhttp.SelfSigned(t, "b")
 	again := *a
 	for _, step := range []struct {
 		show *tls.Certificate
@@ -280,20 +276,6 @@ func TestShow(t *testing.T) {
 			t.Errorf("answer %q, %v, want %q", body, err, step.want)
 		}
 	}
-}
-
-func selfSigned(t *testing.T, name string) *tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
 func TestTLSResumes(t *testing.T) {

@@ -2,14 +2,9 @@ package mcpclient_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +15,7 @@ import (
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
@@ -38,25 +34,11 @@ func (s *script) onTLS(t *testing.T) *policy.Server {
 	return server
 }
 
-func selfSigned(t *testing.T, name string) *tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
-}
-
 // TestCertificate: every leg of a conversation leaves over a connection that shows
 // the certificate of its credential: the handshake, the call, the answer to a ping,
 // both words of the farewell; and none shows one that it has not.
 func TestCertificate(t *testing.T) {
-	a, b := selfSigned(t, "a"), selfSigned(t, "b")
+	a, b := testhttp.SelfSigned(t, "a"), testhttp.SelfSigned(t, "b")
 	always := func(c *tls.Certificate) func(string) *tls.Certificate {
 		return func(string) *tls.Certificate { return c }
 	}
