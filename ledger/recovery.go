@@ -21,10 +21,9 @@ const (
 
 // Recover closes what an earlier process left open, in one commit: reserved
 // becomes not_sent and sending becomes unknown, both by process_died. In a copy
-// both become unknown, see vouched. A hold
-// that was not dropped becomes pending, and so does one that an open operation
-// with a profile may have had; see Expire. Updated of what had ended stays. Call it
-// before the first Begin.
+// both become unknown, see vouched. A hold that was not dropped becomes pending,
+// and so does one that an open operation with a profile may have had; see Expire.
+// Updated of what had ended stays. Call it before the first Begin.
 //
 // Each operation gets an outcome record; the recovery record before them, with
 // the counts, is always written.
