@@ -16,6 +16,7 @@ import (
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/vault"
+	"onbehalf.internal/broker/vault/vaulttest"
 )
 
 func ref(t *testing.T, s string) secret.Ref {
@@ -175,7 +176,7 @@ func TestNotReadyBeforeTheLogin(t *testing.T) {
 	if _, err := c.Credential(t.Context(), ref(t, subject7)); fault.ReasonOf(err) != fault.VaultNotReady {
 		t.Errorf("Credential = %v", err)
 	}
-	if _, err := c.Hold(t.Context(), secret.New("token")); fault.ReasonOf(err) != fault.VaultNotReady {
+	if _, err := vaulttest.Hold(t.Context(), c, secret.New("token")); fault.ReasonOf(err) != fault.VaultNotReady {
 		t.Errorf("Hold = %v", err)
 	}
 }
@@ -266,7 +267,7 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 			if _, err := h.Read(t.Context()); fault.ReasonOf(err) != fault.VaultUnexpected {
 				t.Errorf("%d: Read = %v", status, err)
 			}
-			if _, err := c.Hold(t.Context(), secret.New("token")); fault.ReasonOf(err) != fault.VaultUnexpected {
+			if _, err := vaulttest.Hold(t.Context(), c, secret.New("token")); fault.ReasonOf(err) != fault.VaultUnexpected {
 				t.Errorf("%d: Hold = %v", status, err)
 			}
 			if err := h.Drop(t.Context()); fault.ReasonOf(err) != fault.VaultUnexpected {
@@ -358,7 +359,7 @@ func TestSecretsStayInside(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, stop := run(t, conf)
 				ready(t, c)
-				h, err := c.Hold(t.Context(), secret.New(token))
+				h, err := vaulttest.Hold(t.Context(), c, secret.New(token))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -369,7 +370,7 @@ func TestSecretsStayInside(t *testing.T) {
 				dev.Fail("", "", -1, echo)
 				_, err = h.Read(t.Context())
 				cage.Value("read", err)
-				_, err = c.Hold(t.Context(), secret.New(token))
+				_, err = vaulttest.Hold(t.Context(), c, secret.New(token))
 				cage.Value("hold", err)
 				_, err = c.Credential(t.Context(), ref(t, subject7))
 				cage.Value("credential", err)

@@ -67,15 +67,6 @@ func (c *Client) Reserve(ctx context.Context) *Hold {
 	return h
 }
 
-// Hold is Reserve and Put in one, for a token that is there already.
-func (c *Client) Hold(ctx context.Context, token secret.Text) (*Hold, error) {
-	h := c.Reserve(ctx)
-	if err := h.Put(ctx, token); err != nil {
-		return nil, err
-	}
-	return h, nil
-}
-
 // Put puts a token where only the hold's epoch can read it. When it fails, the token
 // may be there all the same: [Hold.State] says so. In an epoch that others hold in,
 // Run then drops it; an epoch of its own is for the caller to drop.

@@ -16,6 +16,7 @@ import (
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/vault"
+	"onbehalf.internal/broker/vault/vaulttest"
 )
 
 // What is due after each way in which Vault's answer to a put, a read and a drop
@@ -74,7 +75,7 @@ func TestPutFails(t *testing.T) {
 				c, _ := run(t, b.config())
 				ready(t, c)
 				b.Fail("POST", "cubbyhole/", 1, row.failure)
-				_, err := c.Hold(t.Context(), secret.New("token-of-an-operation"))
+				_, err := vaulttest.Hold(t.Context(), c, secret.New("token-of-an-operation"))
 				if fault.ReasonOf(err) != row.reason {
 					t.Errorf("Hold = %v, want %s", err, row.reason)
 				}
@@ -211,7 +212,7 @@ func TestAPutFindsADeadEpoch(t *testing.T) {
 		c, _ := run(t, b.config())
 		ready(t, c)
 		b.RevokeAll("broker-op")
-		if _, err := c.Hold(t.Context(), secret.New("token-of-an-operation")); fault.ReasonOf(err) != fault.VaultDenied {
+		if _, err := vaulttest.Hold(t.Context(), c, secret.New("token-of-an-operation")); fault.ReasonOf(err) != fault.VaultDenied {
 			t.Errorf("Hold = %v", err)
 		}
 		time.Sleep(2 * time.Second)
@@ -224,7 +225,7 @@ func TestWhatIsHeldMustComeBack(t *testing.T) {
 		c, _ := run(t, b.config())
 		ready(t, c)
 		for _, bad := range []string{"", "\xff", strings.Repeat("x", 64<<10+1)} {
-			if _, err := c.Hold(t.Context(), secret.New(bad)); fault.ReasonOf(err) != fault.HoldFailed {
+			if _, err := vaulttest.Hold(t.Context(), c, secret.New(bad)); fault.ReasonOf(err) != fault.HoldFailed {
 				t.Errorf("Hold of %d bytes = %v, want hold_failed", len(bad), err)
 			}
 		}
@@ -310,7 +311,7 @@ func TestManyOperations(t *testing.T) {
 }
 
 func operate(ctx context.Context, c *vault.Client, token secret.Text) (err error) {
-	h, err := c.Hold(ctx, token)
+	h, err := vaulttest.Hold(ctx, c, token)
 	if err != nil {
 		return err
 	}

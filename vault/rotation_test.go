@@ -16,6 +16,7 @@ import (
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/vault"
+	"onbehalf.internal/broker/vault/vaulttest"
 )
 
 // A thousand operations while the epoch is replaced, and minting takes three seconds:
@@ -34,7 +35,7 @@ func TestABurstAcrossARotation(t *testing.T) {
 			time.Sleep(8 * time.Millisecond)
 			all.Go(func() {
 				began := time.Now()
-				h, err := c.Hold(context.Background(), secret.New(fmt.Sprint("token-", i)))
+				h, err := vaulttest.Hold(context.Background(), c, secret.New(fmt.Sprint("token-", i)))
 				if err != nil || time.Since(began) != 0 {
 					t.Errorf("Hold = %v after %v", err, time.Since(began))
 					return
@@ -80,7 +81,7 @@ func TestMintingFailsForLonger(t *testing.T) {
 		if err := c.Ready(); fault.ReasonOf(err) != fault.VaultNotReady || !strings.Contains(err.Error(), "no live epoch: vault.mint: vault_unexpected") {
 			t.Errorf("Ready = %v", err)
 		}
-		if _, err := c.Hold(t.Context(), secret.New("token")); fault.ReasonOf(err) != fault.VaultNotReady {
+		if _, err := vaulttest.Hold(t.Context(), c, secret.New("token")); fault.ReasonOf(err) != fault.VaultNotReady {
 			t.Errorf("Hold = %v", err)
 		}
 		at(75*time.Second - time.Millisecond)

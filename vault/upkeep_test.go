@@ -14,6 +14,7 @@ import (
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/vault"
+	"onbehalf.internal/broker/vault/vaulttest"
 )
 
 // bubble runs f with time held still, on a Vault without a network, and stops
@@ -78,7 +79,7 @@ func ready(t *testing.T, c *vault.Client) *vault.Client {
 
 func mustHold(t *testing.T, c *vault.Client) *vault.Hold {
 	t.Helper()
-	h, err := c.Hold(context.Background(), secret.New("token-of-an-operation"))
+	h, err := vaulttest.Hold(context.Background(), c, secret.New("token-of-an-operation"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +249,7 @@ func TestRunRecovers(t *testing.T) {
 					if fault.ReasonOf(err) != fault.VaultNotReady || !strings.Contains(err.Error(), string(row.reason)) {
 						t.Errorf("Ready = %v, want %s in it", err, row.reason)
 					}
-					if _, err := c.Hold(t.Context(), secret.New("token-of-an-operation")); fault.ReasonOf(err) != fault.VaultNotReady {
+					if _, err := vaulttest.Hold(t.Context(), c, secret.New("token-of-an-operation")); fault.ReasonOf(err) != fault.VaultNotReady {
 						t.Errorf("Hold = %v", err)
 					}
 					if n := len(b.Requests()) - before; n < 10 || n > 300 {

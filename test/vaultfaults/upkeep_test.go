@@ -24,6 +24,7 @@ import (
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/vault"
+	"onbehalf.internal/broker/vault/vaulttest"
 )
 
 const address = "vault.test:8200"
@@ -194,7 +195,7 @@ func (b *box) say(err error) string {
 
 // operate is what an operation does with a hold; the reason of what failed.
 func (b *box) operate() fault.Reason {
-	h, err := b.client.Hold(context.Background(), secret.New("token-of-an-operation"))
+	h, err := vaulttest.Hold(context.Background(), b.client, secret.New("token-of-an-operation"))
 	if err == nil {
 		_, err = h.Read(context.Background())
 		err = errors.Join(err, h.Drop(context.Background()))

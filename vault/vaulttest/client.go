@@ -66,7 +66,7 @@ func (r *rig) clientHolds(t *testing.T) {
 	c := r.start(t, asItIs)
 	r.ready(t, c)
 	token := secret.New("token-of-an-operation")
-	h, err := c.Hold(t.Context(), token)
+	h, err := Hold(t.Context(), c, token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func (r *rig) clientCredentials(t *testing.T) {
 func (r *rig) clientKilled(t *testing.T) {
 	c := r.start(t, asItIs)
 	r.ready(t, c)
-	h, err := c.Hold(t.Context(), secret.New("token-of-an-operation"))
+	h, err := Hold(t.Context(), c, secret.New("token-of-an-operation"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func (r *rig) clientKilled(t *testing.T) {
 		t.Errorf("Drop = %v", err)
 	}
 	r.ready(t, c)
-	next, err := c.Hold(t.Context(), secret.New("token-of-the-next"))
+	next, err := Hold(t.Context(), c, secret.New("token-of-the-next"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func (r *rig) clientAppRole(t *testing.T) {
 		conf.Auth = policy.VaultAuth{Method: "approle", RoleID: r.roleID, SecretIDFile: r.secretIDFile}
 	})
 	r.ready(t, c)
-	h, err := c.Hold(t.Context(), secret.New("token-of-an-operation"))
+	h, err := Hold(t.Context(), c, secret.New("token-of-an-operation"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (r *rig) clientLeaves(t *testing.T) {
 	before := r.Residue()
 	c, stop := r.startUntil(t, asItIs)
 	r.ready(t, c)
-	h, err := c.Hold(t.Context(), secret.New("token-of-an-operation"))
+	h, err := Hold(t.Context(), c, secret.New("token-of-an-operation"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,4 +211,13 @@ func (r *rig) clientLeaves(t *testing.T) {
 	if err := h.Drop(t.Context()); err != nil {
 		t.Errorf("Drop after the end = %v", err)
 	}
+}
+
+// Hold reserves a hold and puts a token into it, which is there already.
+func Hold(ctx context.Context, c *vault.Client, token secret.Text) (*vault.Hold, error) {
+	h := c.Reserve(ctx)
+	if err := h.Put(ctx, token); err != nil {
+		return nil, err
+	}
+	return h, nil
 }

@@ -15,7 +15,7 @@ func (r *rig) clientLapses(t *testing.T) {
 	hold := func(other string) (h *vault.Hold) {
 		eventually(t, 5*time.Second, "a hold", func() (ok bool) {
 			var err error
-			h, err = c.Hold(t.Context(), secret.New("token-of-an-operation"))
+			h, err = Hold(t.Context(), c, secret.New("token-of-an-operation"))
 			return err == nil && h.Epoch() != other
 		})
 		return h

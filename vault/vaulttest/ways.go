@@ -41,7 +41,7 @@ func (r *rig) way(t *testing.T, name string, auth policy.VaultAuth, change func(
 		if got, err := c.Credential(t.Context(), reference(t, "vault:kv/broker/ways#token")); err != nil || got.Reveal() != "of-the-ways" {
 			t.Errorf("Credential = %v", err)
 		}
-		h, err := c.Hold(t.Context(), secret.New("token-of-an-operation"))
+		h, err := Hold(t.Context(), c, secret.New("token-of-an-operation"))
 		if err != nil {
 			t.Fatal(err)
 		}
