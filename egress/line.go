@@ -181,6 +181,15 @@ func (l *Line) write(ctx context.Context, c *wire, req *http.Request) Sent {
 	return Sent{ctx, l, c, req, stop, err}
 }
 
+// Under has ctx end the rest of the exchange in place of the context that it was
+// begun with. Where that one has ended already, it stays. Call it before Answer.
+func (s Sent) Under(ctx context.Context) Sent {
+	if s.stop() {
+		s.ctx, s.stop = ctx, context.AfterFunc(ctx, s.wire.expire)
+	}
+	return s
+}
+
 // Answer is the second half of Do: it reads the head of the answer.
 func (s Sent) Answer() (*http.Response, error) {
 	res, reason := s.wire.readHead(s.req)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -89,12 +90,20 @@ type pinger struct {
 	c    *Conversation
 	ctx  context.Context
 	quit context.CancelFunc
-	ids  chan strictjson.Raw
-	done chan struct{}
 	legs []audit.Leg // the worker's until done
+
+	mu      sync.Mutex // whoever reads asks, and may go on after stop
+	stopped bool
+	ids     chan strictjson.Raw
+	done    chan struct{}
 }
 
 func (p *pinger) ask(id strictjson.Raw) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return
+	}
 	if p.ids == nil {
 		p.ctx, p.quit = context.WithCancel(p.ctx)
 		p.ids, p.done = make(chan strictjson.Raw, maxPings), make(chan struct{})
@@ -139,11 +148,13 @@ func (p *pinger) answer(line *egress.Line, id strictjson.Raw) (leg audit.Leg) {
 
 // stop ends the worker and takes its legs.
 func (p *pinger) stop() {
-	if p.ids == nil {
-		return
+	p.mu.Lock()
+	works := p.ids != nil && !p.stopped
+	p.stopped = true
+	p.mu.Unlock()
+	if works {
+		p.quit()
+		<-p.done
+		p.c.legs = append(p.c.legs, p.legs...)
 	}
-	p.quit()
-	<-p.done
-	p.c.legs = append(p.c.legs, p.legs...)
-	p.ids = nil
 }

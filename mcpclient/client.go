@@ -11,6 +11,7 @@
 //	handshake    legacy servers                                  era.go
 //	CallTool     tools/call → Report                             conversation.go
 //	ListTools    tools/list, page by page → Listing, Report      tools.go
+//	Late         the answer of a call that was cut off           late.go
 //	Farewell     legacy servers: cancelled, and the session goes farewell.go
 //
 // Every leg goes the same way (leg.go):
@@ -38,7 +39,9 @@
 //     server becomes an error or a leg. It leaves only as Report.Result, as a
 //     listed tool, as the message of a Progress and as the scope of a Challenge.
 //   - Nothing outlives the call: no goroutine, no second request. What Farewell
-//     begins ends with the function that it returns.
+//     begins ends with the function that it returns, and the reading of a late
+//     answer with Late or Close. After its deadline a call is read, and no more: no
+//     ping is answered, nothing is sent.
 //
 // Left out: resuming a stream (a lost answer is in doubt), batches, which no
 // single request needs, tasks and input_required, which are outcomes of their own.

@@ -56,6 +56,7 @@ type Call struct {
 	Meta     map[string]string // members of _meta besides those of the protocol; nil: none
 	Idle     time.Duration     // a leg on which nothing comes in for so long is given up; 0: the budget alone
 	Progress func(Progress)    // gets what the server says while it works; nil: it is not asked to
+	Drain    time.Duration     // how long the answer is read after time alone has cut the call off, see Late; 0: not at all
 }
 
 // A Report is how a conversation ended.
@@ -66,6 +67,7 @@ type Report struct {
 	Era       policy.Era // "" until it is known
 	Version   string     // the protocol version that was spoken
 	Challenge Challenge  // of a 401 or 403
+	Draining  bool       // the answer may still come, see [Conversation.Late]
 }
 
 // A Conversation is what one operation says to one server, over connections
@@ -84,6 +86,7 @@ type Conversation struct {
 	session string             // Mcp-Session-Id of a legacy server
 	greeted bool               // tools/… may be sent
 	cutOff  strictjson.Raw     // id of a request that a legacy server may still work on
+	late    *late              // the reading of an answer that did not come in time; nil: none
 	listed  map[string]mirrors // tools as they were listed here
 
 	gate    Gate
@@ -99,7 +102,8 @@ func (c *Conversation) Ready(ctx context.Context) error {
 	return c.line.Ready(ctx)
 }
 
-// Close closes the connection. It may be called at any time and more than once.
+// Close closes the connection, and with it ends the reading of a late answer. It
+// may be called at any time and more than once.
 func (c *Conversation) Close() error { return c.line.Close() }
 
 // CallTool calls a tool once. It always returns a report; a panic on the way is
@@ -191,6 +195,6 @@ func (c *Conversation) interrupted() ending {
 func (c *Conversation) report(e ending) Report {
 	return Report{
 		Outcome: classify(e), Result: e.answer(), Legs: c.legs,
-		Era: c.speaks.era, Version: c.speaks.version, Challenge: e.challenge,
+		Era: c.speaks.era, Version: c.speaks.version, Challenge: e.challenge, Draining: c.late != nil,
 	}
 }

@@ -52,9 +52,10 @@ func (c *Conversation) Farewell(ctx context.Context, g Gate) (wait func() []audi
 }
 
 // partingWords are what is left to say to a server with which a session was
-// opened or a request cut off: two at most.
+// opened or a request cut off: two at most. A server whose answer is still read is
+// told nothing, since either word would end its work.
 func (c *Conversation) partingWords() (words []message) {
-	if c.speaks.era != policy.EraLegacy {
+	if c.speaks.era != policy.EraLegacy || c.late != nil {
 		return nil
 	}
 	if c.cutOff != nil {
@@ -118,5 +119,5 @@ func (c *Conversation) acknowledged(line *egress.Line, m message, out outgoing) 
 		return ending{sent: line.Written() > 0, failure: fault.ReasonOf(err)}
 	}
 	defer resp.Body.Close()
-	return c.read(resp, m, question{limits: c.limits}, watch{})
+	return reading{m: m, limits: c.limits, session: c.session != ""}.read(resp, question{limits: c.limits})
 }

@@ -41,7 +41,8 @@ func legOf(ctx context.Context, name string, began time.Time, e ending) audit.Le
 }
 
 // exchange sends m and reads the answer. From the line that asks for it to the
-// return, the credential is in this frame and in one request.
+// return, the credential is in this frame and in one request; where the answer may
+// come late, it is in the reading, up to its end.
 func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -50,28 +51,51 @@ func (c *Conversation) exchange(ctx context.Context, m message) ending {
 	if err != nil {
 		return ending{failure: fault.ReasonOf(err)}
 	}
-	watch := startWatch(c.call.Idle, giveUp)
-	defer watch.stop()
-	resp, err := out.sent.Answer()
+	aside := c.listen(ctx, out)
+	defer aside.stop()
+	r := reading{m: m, out: out, line: c.line, limits: c.limits, session: c.session != "", aside: aside, watch: startWatch(c.call.Idle, giveUp)}
+	var e ending
+	if m.method == methodCall && c.call.Drain > 0 {
+		e = c.await(ctx, r)
+	} else {
+		e = r.answer(giveUp)
+	}
+	aside.stop() // from here on c is ours alone again
+	return c.noteCutOff(m, out.id, e)
+}
+
+// A reading is what it takes to read the answer to a request that has left. It
+// uses nothing of its conversation, which may be over before the answer comes.
+type reading struct {
+	m       message
+	out     outgoing
+	line    *egress.Line
+	limits  policy.Limits
+	session bool // the request carried a session id
+	aside   aside
+	watch   watch
+}
+
+// answer reads the answer. giveUp ends the exchange.
+func (r reading) answer(giveUp context.CancelCauseFunc) ending {
+	defer r.watch.stop()
+	resp, err := r.out.sent.Answer()
 	if err != nil {
-		return c.noteCutOff(m, out.id, ending{sent: c.line.Written() > 0, failure: fault.ReasonOf(err)})
+		return ending{sent: r.line.Written() > 0, failure: fault.ReasonOf(err)}
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		defer time.AfterFunc(errorBodyWait, func() { giveUp(nil) }).Stop()
 	}
-	aside := c.listen(ctx, out)
-	defer aside.stop()
-	e := c.read(resp, m, question{id: out.id, limits: c.limits, ping: aside.ping, note: aside.note}, watch)
-	aside.stop() // from here on c is ours alone again
-	e.echoed = echoes(e.result, out.cred.Value) || e.rpc != nil && echoes(e.rpc.raw, out.cred.Value)
-	if echoes(strictjson.Raw(e.challenge.Scope), out.cred.Value) {
+	e := r.read(resp, question{id: r.out.id, limits: r.limits, ping: r.aside.ping, note: r.aside.note})
+	e.echoed = echoes(e.result, r.out.cred.Value) || e.rpc != nil && echoes(e.rpc.raw, r.out.cred.Value)
+	if echoes(strictjson.Raw(e.challenge.Scope), r.out.cred.Value) {
 		e.challenge.Scope = ""
 	}
 	if e.failure == fault.None {
-		c.line.Leave(resp.Body)
+		r.line.Leave(resp.Body)
 	}
-	return c.noteCutOff(m, out.id, e)
+	return e
 }
 
 // An outgoing is a request that has left.
@@ -130,13 +154,13 @@ func (c *Conversation) open(ctx context.Context, m message, readAt time.Time) er
 }
 
 // read takes from an answer what can be known.
-func (c *Conversation) read(resp *http.Response, m message, q question, w watch) ending {
-	e := ending{sent: true, status: resp.StatusCode, session: c.session != ""}
+func (r reading) read(resp *http.Response, q question) ending {
+	e := ending{sent: true, status: resp.StatusCode, session: r.session}
 	switch {
-	case m.notification && e.status/100 == 2:
+	case r.m.notification && e.status/100 == 2:
 		e.accepted = true // some servers send a body along; it means nothing
 	case e.status == http.StatusOK:
-		answer, err := readReply(resp.Header, w.over(resp.Body), q)
+		answer, err := readReply(resp.Header, r.watch.over(resp.Body), q)
 		if err != nil {
 			e.failure = fault.ReasonOf(err)
 		}
@@ -144,7 +168,7 @@ func (c *Conversation) read(resp *http.Response, m message, q question, w watch)
 	case e.status == http.StatusUnauthorized, e.status == http.StatusForbidden:
 		e.challenge = parseChallenge(resp.Header.Values("WWW-Authenticate"))
 	default:
-		e.rpc = readErrorBody(resp.Header, resp.Body, c.limits)
+		e.rpc = readErrorBody(resp.Header, resp.Body, r.limits)
 	}
 	return e
 }

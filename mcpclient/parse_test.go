@@ -291,7 +291,7 @@ func FuzzEraVerdict(f *testing.F) {
 			return // package egress lets none through
 		}
 		resp := &http.Response{StatusCode: status, Body: io.NopCloser(bytes.NewReader(body)), Header: http.Header{"Content-Type": {"application/json"}}}
-		e := c.read(resp, message{method: methodDiscover}, question{id: strictjson.Raw(`"i"`), limits: c.limits}, watch{})
+		e := reading{m: message{method: methodDiscover}, limits: c.limits}.read(resp, question{id: strictjson.Raw(`"i"`), limits: c.limits})
 		d, after := judgeProbe(e, accepted)
 		switch {
 		case d.known() && (!slices.Contains(accepted, d.version) || (d.version == versionModern) != (d.era == policy.EraModern)):
