@@ -64,6 +64,12 @@ func (d Decision) Idle() time.Duration {
 	return cmp.Or(d.d.server.Tools[d.d.q.Tool].Idle, d.d.server.Idle)
 }
 
+// Drain is how long the answer is read after time alone has cut the call off.
+func (d Decision) Drain() time.Duration { return d.d.server.Tools[d.d.q.Tool].Drain }
+
+// Cancels reports whether the operation ends when its caller has gone.
+func (d Decision) Cancels() bool { return d.d.server.Tools[d.d.q.Tool].Cancels }
+
 // UpstreamKey is how the tool takes a key by which it does nothing twice.
 func (d Decision) UpstreamKey() UpstreamKey { return d.d.server.Tools[d.d.q.Tool].Key }
 

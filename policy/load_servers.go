@@ -39,6 +39,8 @@ func readServer(s *section, id string) *Server {
 		NumericIDs:       s.textOr("id_style", "string", oneOf("string", "int")) == "int",
 		Timeout:          s.duration("timeout", leastTimeout, mostTimeout),
 		Idle:             s.duration("idle_window", leastTimeout, mostTimeout),
+		Drain:            s.durationOr("drain_window", -1, 0, mostDrain),
+		Cancels:          s.cancels(false),
 		Limits:           readLimits(s.child("limits")),
 	}
 	v.URL = s.endpoint("url", v.AllowCIDRs)
@@ -108,8 +110,10 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 			Timeout:  t.duration("timeout", leastTimeout, mostTimeout),
 			Idle:     t.duration("idle_window", leastTimeout, mostTimeout),
 			Expected: t.duration("expected_duration", leastTimeout, mostTimeout),
+			Cancels:  t.cancels(server.Cancels),
 			Key:      readUpstreamKey(t.child("request_key")),
 		}
+		tool.Drain = t.durationOr("drain_window", server.drain(tool.Effect), 0, mostDrain)
 		t.longEnough(tool.Expected, "timeout", cmp.Or(tool.Timeout, server.Timeout, timeout))
 		t.longEnough(tool.Expected, "idle_window", cmp.Or(tool.Idle, server.Idle))
 		tools[name] = tool
@@ -121,6 +125,29 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 		locals[local] = t.where()
 	}
 	return tools
+}
+
+const (
+	// defaultDrainWindow is for tools that write: their answers may have cost something.
+	defaultDrainWindow = 5 * time.Minute
+	mostDrain          = time.Hour
+)
+
+// drain is the drain window of a tool that says nothing of it.
+func (v *Server) drain(effect string) time.Duration {
+	switch {
+	case v.Drain >= 0:
+		return v.Drain
+	case effect == "write":
+		return defaultDrainWindow
+	}
+	return 0
+}
+
+// cancels reads what becomes of an operation whose caller has gone.
+func (s *section) cancels(absent bool) bool {
+	word := s.text("on_caller_disconnect", oneOf("detach", "cancel"))
+	return word == "cancel" || word == "" && absent
 }
 
 // longEnough reports a limit, 0 for none, that cuts a call off which takes as

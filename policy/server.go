@@ -23,6 +23,8 @@ type Server struct {
 	NumericIDs       bool          // request ids are integers: some servers break on text
 	Timeout          time.Duration // 0: the operation's
 	Idle             time.Duration // how long a leg may go without a byte; 0: its budget
+	Drain            time.Duration // of its tools that say nothing else; negative: as their effect is
+	Cancels          bool          // of its tools that say nothing else: a caller that has gone cancels its operation
 	Limits           Limits
 	Auth             Auth
 	Recovery         Recovery
@@ -58,6 +60,9 @@ type Tool struct {
 	Effect  string        // "write" (default), "idempotent", "read"
 	Timeout time.Duration // 0: the server's
 	Idle    time.Duration // 0: the server's
+
+	Drain   time.Duration // how long the answer to a call is read that time alone has cut off; 0: not at all
+	Cancels bool          // a caller that has gone cancels its operation
 
 	// Expected is how long a call takes when all is well; 0: not said. Neither
 	// the timeout nor the idle window may be shorter.

@@ -94,14 +94,17 @@ servers:
     id_style: int
     timeout: 15s
     idle_window: 8s
+    drain_window: 1m
+    on_caller_disconnect: cancel
     limits: {body: 1048576, event: 65536, stream: 4194304, events: 100, error_body: 4096, head: 32768, depth: 32, pages: 10, tools: 200, cursor: 512}
     auth: {mode: delegated, profile: company, audience: mcp-api, scopes: [records.write, records.read], discovery_credential: "vault:kv/broker/discovery/records#token"}
     recovery: {tool: search, argument: key}
-    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, expected_duration: 3s}, save: {enabled: false, request_key: {argument: key, window: 24h}}, send: {enabled: true, request_key: {meta: example.org/key, window: 1h}}}
+    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, drain_window: 0s, expected_duration: 3s}, save: {enabled: false, on_caller_disconnect: detach, request_key: {argument: key, window: 24h}}, send: {enabled: true, request_key: {meta: example.org/key, window: 1h}}}
   tickets:
     url: https://tickets.example.org/mcp
     enabled: true
     auth: {mode: legacy, credential: "vault:kv/broker/servers/tickets#key", placement: header, header: X-Api-Key}
+    tools: {send: {enabled: true}, purge: {enabled: true, effect: idempotent}, search: {enabled: true, effect: read, drain_window: 2m}}
 keys: {results: "file:results.key"}
 `
 
@@ -163,6 +166,8 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		NumericIDs: true,
 		Timeout:    15 * time.Second,
 		Idle:       8 * time.Second,
+		Drain:      time.Minute,
+		Cancels:    true,
 		Limits: policy.Limits{Body: 1 << 20, Event: 64 << 10, Stream: 4 << 20, Events: 100, ErrorBody: 4 << 10, Head: 32 << 10,
 			Depth: 32, Pages: 10, Tools: 200, Cursor: 512},
 		Auth: policy.Auth{
@@ -170,9 +175,9 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Discovery: ref(t, "vault:kv/broker/discovery/records#token"),
 		},
 		Tools: map[string]policy.Tool{
-			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Expected: 3 * time.Second},
-			"save":   {Effect: "write", Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}},
-			"send":   {Enabled: true, Effect: "write", Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
+			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Cancels: true, Expected: 3 * time.Second},
+			"save":   {Effect: "write", Drain: time.Minute, Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}},
+			"send":   {Enabled: true, Effect: "write", Drain: time.Minute, Cancels: true, Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
 		},
 		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
 		Where:    "profiles.yaml:60",
@@ -181,13 +186,18 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		URL:              parseURL(t, "https://tickets.example.org/mcp"),
 		Enabled:          true,
 		RequiresApproval: true,
+		Drain:            -1,
 		Era:              policy.EraAuto,
 		Auth: policy.Auth{
 			Mode: "legacy", Credential: ref(t, "vault:kv/broker/servers/tickets#key"),
 			Placement: "header", Header: "X-Api-Key",
 		},
-		Tools: map[string]policy.Tool{},
-		Where: "profiles.yaml:76",
+		Tools: map[string]policy.Tool{ // what a tool writes may have cost something
+			"send":   {Enabled: true, Effect: "write", Drain: 5 * time.Minute},
+			"purge":  {Enabled: true, Effect: "idempotent"},
+			"search": {Enabled: true, Effect: "read", Drain: 2 * time.Minute},
+		},
+		Where: "profiles.yaml:78",
 	}
 	grant := &policy.Grant{
 		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",
