@@ -48,6 +48,7 @@ const (
 	Denial   Kind = "denial"   // a request was refused; nothing was begun
 	Sending  Kind = "sending"  // from here on tools/call may have left
 	Outcome  Kind = "outcome"  // how an operation ended
+	Late     Kind = "late"     // an answer came after its operation was cut off, and is its outcome now
 	Drop     Kind = "drop"     // what became of a hold, and of a legacy server's session
 	Reload   Kind = "reload"   // another snapshot is in force, or was refused
 	Recovery Kind = "recovery" // what a dead process left was closed
@@ -64,7 +65,7 @@ const (
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution:
+	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution:
 		return true
 	}
 	return false

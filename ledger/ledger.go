@@ -8,6 +8,9 @@
 //	         ←  not_sent, refused                     resolved_ran, resolved_not_ran
 //	         ←                                                      ↓
 //
+// and once more from unknown to succeeded, tool_error or rpc_error, where the answer
+// came late.
+//
 // "sending" is written before the first byte of tools/call leaves. From
 // "reserved" an operation ends only with ran = no, so whatever ran had
 // "sending" on disk first. Only an outcome whose advice is "safe" may be begun
@@ -73,6 +76,7 @@ type Operation struct {
 
 	Attempt  int // from 1
 	Outcome  fault.Outcome
+	Late     bool // the answer came when the caller had been told that it is not known
 	Deadline time.Time
 	Created  time.Time // of the first attempt
 	Updated  time.Time
@@ -193,7 +197,7 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 	now := moment(l.now().UnixNano())
 	op.Attempt, op.Created, op.Updated, op.Deadline = 1, now, now, moment(nanoseconds(op.Deadline))
 	op.Outcome = fault.Outcome{State: fault.Reserved, Ran: fault.RanNo, Evidence: fault.EvidenceLocal}
-	op.Result, op.Legs, op.Resolution = nil, nil, nil
+	op.Result, op.Legs, op.Resolution, op.Late = nil, nil, nil, false
 
 	known, found, err := byKey(tx, op)
 	if err != nil {
@@ -250,13 +254,40 @@ func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.
 func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, hold string, rec audit.Record) error {
 	rec.Legs = legs
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		if err := l.end(tx, id, attempt, out, legs, hold, rec.Time); err != nil || result == nil {
+		if err := l.end(tx, id, attempt, out, legs, hold, rec.Time); err != nil {
 			return err
 		}
-		_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, l.conf.Box.Seal(result, id), id)
-		return err
+		return l.keep(tx, id, result)
 	}, ended(named(rec, audit.Outcome, id, attempt), out))
 	return failure("ledger.Finish", err)
+}
+
+// Late has an answer that came late take the place of the doubt about its attempt:
+// unknown → succeeded, tool_error or rpc_error, with its result. It replaces no other
+// word: ErrOrder if a later attempt has begun or an admin has said what became of it.
+// Updated is when the answer came.
+func (l *Ledger) Late(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, rec audit.Record) error {
+	rec.Legs = legs
+	err := l.store.Commit(ctx, func(tx *store.Tx) error {
+		if out.Evidence != fault.EvidencePeer || out.Ran == fault.RanNo || out.State.Open() {
+			return ErrOrder
+		}
+		if err := move(tx, `UPDATE operations SET `+outcomeColumns+`, legs = ?, late = 1 WHERE id = ? AND attempt = ? AND state = 'unknown'`,
+			append(l.outcomeValues(out, rec.Time), asJSON(legs), id, attempt)...); err != nil {
+			return err
+		}
+		return l.keep(tx, id, result)
+	}, ended(named(rec, audit.Late, id, attempt), out))
+	return failure("ledger.Late", err)
+}
+
+// keep keeps the result of an operation, if there is one.
+func (l *Ledger) keep(tx *store.Tx, id string, result []byte) error {
+	if result == nil {
+		return nil
+	}
+	_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, l.conf.Box.Seal(result, id), id)
+	return err
 }
 
 // end moves an attempt to a state that Finish may reach. Without "sending" on

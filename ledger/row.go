@@ -15,20 +15,20 @@ const (
 	columns = `id, caller, actor, request_key, jti, run_id, server, tool, fingerprint, arguments,
 		attempt, state, ran, evidence, cause, deadline, created, updated,
 		legs, hold, snapshot, grant_line, profile, audience, scopes, first_sent, supersedes, superseded_by,
-		upstream, repeat_until, doubted, resolution`
+		upstream, repeat_until, doubted, resolution, late`
 
 	selectRows    = `SELECT ` + columns + `, NULL FROM operations `
 	selectResults = `SELECT ` + columns + `, (SELECT body FROM results WHERE operation = id) FROM operations `
 
 	putRow = `INSERT INTO operations (` + columns + `)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 		ON CONFLICT (id) DO UPDATE SET
 			jti = excluded.jti, run_id = excluded.run_id, attempt = excluded.attempt,
 			state = excluded.state, ran = excluded.ran, evidence = excluded.evidence, cause = excluded.cause,
 			deadline = excluded.deadline, updated = excluded.updated, legs = excluded.legs, hold = excluded.hold,
 			snapshot = excluded.snapshot, grant_line = excluded.grant_line, profile = excluded.profile,
 			audience = excluded.audience, scopes = excluded.scopes, upstream = excluded.upstream, doubted = excluded.doubted,
-			resolution = excluded.resolution`
+			resolution = excluded.resolution, late = excluded.late`
 )
 
 // put writes op as a new row or as the next attempt of the row with its ID.
@@ -43,7 +43,7 @@ func put(tx *store.Tx, op Operation) error {
 		op.Attempt, string(op.Outcome.State), string(op.Outcome.Ran), string(op.Outcome.Evidence), string(op.Outcome.Cause),
 		nanoseconds(op.Deadline), nanoseconds(op.Created), nanoseconds(op.Updated),
 		asJSON(op.Legs), op.Hold, op.Snapshot, op.Grant, op.Profile, op.Audience, asJSON(op.Scopes),
-		nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy, op.Upstream, nanoseconds(op.RepeatUntil), op.Doubted, resolutionColumn(op.Resolution))
+		nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy, op.Upstream, nanoseconds(op.RepeatUntil), op.Doubted, resolutionColumn(op.Resolution), op.Late)
 	return err
 }
 
@@ -73,7 +73,7 @@ func (r *row) dest() []any {
 		&op.ID, &op.Caller, &op.Actor, &op.RequestKey, &op.JTI, &op.RunID, &op.Server, &op.Tool, &r.fingerprint, &r.arguments,
 		&op.Attempt, &op.Outcome.State, &op.Outcome.Ran, &op.Outcome.Evidence, &op.Outcome.Cause, &r.deadline, &r.created, &r.updated,
 		&r.legs, &op.Hold, &op.Snapshot, &op.Grant, &op.Profile, &op.Audience, &r.scopes,
-		&r.firstSent, &op.Supersedes, &op.SupersededBy, &op.Upstream, &r.repeatUntil, &op.Doubted, &r.resolution, &op.Result,
+		&r.firstSent, &op.Supersedes, &op.SupersededBy, &op.Upstream, &r.repeatUntil, &op.Doubted, &r.resolution, &op.Late, &op.Result,
 	}
 }
 

@@ -106,6 +106,8 @@ var migrations = []string{
 	`ALTER TABLE operations ADD COLUMN resolution TEXT NOT NULL DEFAULT '';
 	CREATE INDEX operations_doubt ON operations (created)
 		WHERE ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired');`,
+	// Whether the answer came when nobody waited any more.
+	`ALTER TABLE operations ADD COLUMN late BIGINT NOT NULL DEFAULT 0;`,
 }
 
 // schema is the number of the last migration that the file has seen; 0: it is
