@@ -127,7 +127,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	b.sessions = session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
 	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats)
 	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp,
-		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, DropWait: c.DropWait})
+		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, Late: b.metrics.Late, DropWait: c.DropWait})
 	standing, err := b.ledger.Suspensions(ctx, c.Now())
 	if err != nil {
 		return err

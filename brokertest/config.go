@@ -78,7 +78,7 @@ servers:
     tools: TOOLS
 `
 
-const tools = `{whoami: {enabled: true, effect: read}, slow: {enabled: true}, fail: {enabled: true}, drop: {enabled: true}, job: {enabled: true, effect: read}}`
+const tools = `{whoami: {enabled: true, effect: read}, slow: {enabled: true}, fail: {enabled: true}, drop: {enabled: true, drain_window: 0s}, job: {enabled: true, effect: read}}`
 
 // PortalBearer is the bearer of the caller "portal", which names actors by
 // signed assertions alone; see [Rig.Assert].

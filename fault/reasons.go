@@ -120,7 +120,8 @@ const (
 const (
 	BudgetSpent        Reason = "budget_spent"
 	CallerCancelled    Reason = "caller_cancelled"
-	HostRefused        Reason = "host_refused" // the address is not one we may dial
+	CallerGone         Reason = "caller_disconnected" // and the operator has it end for that
+	HostRefused        Reason = "host_refused"        // the address is not one we may dial
 	ConnectFailed      Reason = "connect_failed"
 	TLSFailed          Reason = "tls_failed"
 	VersionUnsupported Reason = "version_unsupported"
@@ -186,7 +187,7 @@ var kinds = map[Reason]Kind{
 	LifetimeTooShort: Refused, WrongSignature: Refused, WrongBinding: Refused, TokenInactive: Refused, TokenNotYetValid: Refused,
 	KeysUnavailable: Unavailable,
 
-	BudgetSpent: Spent, CallerCancelled: Spent, HostRefused: Unavailable, ConnectFailed: Unavailable,
+	BudgetSpent: Spent, CallerCancelled: Spent, CallerGone: Spent, HostRefused: Unavailable, ConnectFailed: Unavailable,
 	TLSFailed: Unavailable, VersionUnsupported: Refused,
 
 	Unauthorized: Refused, InsufficientScope: Refused, Redirected: Refused, StatusRefused: Refused,

@@ -22,6 +22,7 @@ type Metrics struct {
 	duration   prometheus.Histogram
 	legs       *prometheus.HistogramVec
 	holds      *prometheus.CounterVec
+	late       *prometheus.CounterVec
 	requests   *prometheus.CounterVec
 }
 
@@ -38,12 +39,14 @@ func NewMetrics(running func() int, holding func() vault.Stats) *Metrics {
 			Name: "broker_leg_seconds", Help: "One leg.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 16)}, []string{"leg"}),
 		holds: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "broker_holds_total", Help: "Holds by what became of them when the operation was answered."}, []string{"hold"}),
+		late: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "broker_late_answers_total", Help: "Answers that came after their operations were cut off, by server and state."}, []string{"server", "state"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "broker_http_requests_total", Help: "HTTP requests by route and status."}, []string{"route", "status"}),
 	}
 	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_operations_open", Help: "Operations being carried."},
 		func() float64 { return float64(running()) })
-	m.registry.MustRegister(m.operations, m.duration, m.legs, m.holds, m.requests, open, vaultNumbers(holding))
+	m.registry.MustRegister(m.operations, m.duration, m.legs, m.holds, m.late, m.requests, open, vaultNumbers(holding))
 	return m
 }
 
@@ -57,6 +60,11 @@ func (m *Metrics) Ended(a operation.Answer) {
 	if a.Hold != "" {
 		m.holds.WithLabelValues(a.Hold).Inc()
 	}
+}
+
+// Late counts an answer that came late.
+func (m *Metrics) Late(a operation.Answer) {
+	m.late.WithLabelValues(a.Server, string(a.Outcome.State)).Inc()
 }
 
 func (m *Metrics) request(route string, status int) {

@@ -62,7 +62,7 @@ func (a *API) run(ctx context.Context, r *request) (answer, error) {
 		req.Wait, req.Progress = 0, true
 	}
 	got, err := a.Runner.Run(ctx, req)
-	return a.told(r, actor, got, err)
+	return a.told(r, actor, got, err, (*operation.Watch).Leave)
 }
 
 var (
@@ -162,16 +162,17 @@ func (a *API) get(ctx context.Context, r *request) (answer, error) {
 		return answer{}, err
 	}
 	got, err := a.Runner.Get(ctx, r.caller, actor, r.param("id"))
-	return a.told(r, actor, got, err)
+	return a.told(r, actor, got, err, nil)
 }
 
-// told is one operation in the form that was asked for.
-func (a *API) told(r *request, actor identity.Actor, got operation.Answer, err error) (answer, error) {
+// told is one operation in the form that was asked for. gone, if not nil, is called
+// when the reader of a stream has gone before its end.
+func (a *API) told(r *request, actor identity.Actor, got operation.Answer, err error, gone func(*operation.Watch)) (answer, error) {
 	switch {
 	case err != nil:
 		return answer{}, err
 	case wantsStream(r.http.Header):
-		return a.follow(r.caller, actor, got), nil
+		return a.follow(a.Runner.Watch(r.caller, actor, got), r.caller, actor, got, gone), nil
 	}
 	return a.operation(got), nil
 }
@@ -256,6 +257,9 @@ type Operation struct {
 	Retry    fault.Retry    `json:"retry"`
 	Cause    fault.Reason   `json:"cause,omitempty"`
 
+	Late        bool      `json:"late,omitempty"`        // the answer came after the operation was cut off
+	DrainsUntil time.Time `json:"drains_until,omitzero"` // until then it may still come
+
 	LookWith   *operation.Look    `json:"look_with,omitempty"`  // the server's own tool that says what became of it
 	Resolution *ledger.Resolution `json:"resolution,omitempty"` // who said that it ran, or did not, and why
 
@@ -295,7 +299,7 @@ func shown(a operation.Answer, at time.Time) Operation {
 		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: a.Operation.Retry(at), Cause: o.Cause, LookWith: a.Look, Resolution: a.Resolution,
 		Server: a.Server, Tool: a.Tool, Actor: a.Actor, RequestKey: a.RequestKey, RunID: a.RunID, Attempt: a.Attempt,
 		Hold: a.Hold, Durability: "durable", Withheld: a.Withheld, Legs: append([]audit.Leg{}, a.Legs...),
-		FirstSent: a.FirstSent, Supersedes: a.Supersedes, Superseded: a.SupersededBy,
+		FirstSent: a.FirstSent, Supersedes: a.Supersedes, Superseded: a.SupersededBy, Late: a.Late, DrainsUntil: a.DrainsUntil.UTC(),
 		Created: a.Created.UTC(), Updated: a.Updated.UTC(), Deadline: a.Deadline.UTC(),
 		ResultExpires: a.ResultExpires.UTC(), KeyExpires: a.KeyExpires.UTC(),
 	}

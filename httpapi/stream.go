@@ -46,14 +46,17 @@ type progressEvent struct {
 //	event: outcome     the body that the call would have had; always the last
 //
 // A stream that ends without an outcome says nothing about the operation.
-func (a *API) follow(caller identity.Caller, actor identity.Actor, got operation.Answer) answer {
+func (a *API) follow(watch *operation.Watch, caller identity.Caller, actor identity.Actor, got operation.Answer, gone func(*operation.Watch)) answer {
 	return answer{status: http.StatusOK, media: "text/event-stream", headers: map[string]string{
 		"Location":          "/v1/operations/" + got.ID,
 		"X-Accel-Buffering": "no",
 	}, stream: func(ctx context.Context, s *events) {
 		first := got
 		first.Result = nil
-		if !s.send("operation", a.operation(first).body) || !a.relay(ctx, s, a.Runner.Watch(caller, actor, got)) {
+		if !s.send("operation", a.operation(first).body) || !a.relay(ctx, s, watch) {
+			if watch != nil && gone != nil {
+				gone(watch)
+			}
 			return
 		}
 		if last, err := a.Runner.Get(ctx, caller, actor, got.ID); err == nil {

@@ -19,6 +19,10 @@ type Answer struct {
 	Withheld fault.Reason // why there is no Result though there is one; None otherwise
 	Volatile bool         // the outcome is not on disk
 	Look     *Look        // how to find out what became of it; nil: not known here, or not needed
+
+	// DrainsUntil is until when an answer may still come that takes the place of the
+	// doubt; zero: none is waited for.
+	DrainsUntil time.Time
 }
 
 // replay answers a repeat with the job that exists.
@@ -29,6 +33,7 @@ func (r *Runner) replay(ctx context.Context, ask sealed, job ledger.Operation) (
 	answer, err := Answer{Operation: job}, error(nil)
 	switch w := r.carried(job.ID); {
 	case w != nil:
+		r.joined(w)
 		answer, err = r.wait(ctx, w, job, ask.Wait)
 	case job.Outcome.State.Open(): // it ended since it was read
 		answer, err = r.read(ctx, job)
@@ -64,6 +69,7 @@ func (r *Runner) wait(ctx context.Context, w *work, job ledger.Operation, atMost
 		}
 	case <-timer.C:
 	case <-ctx.Done():
+		r.left(w)
 	}
 	return r.read(ctx, job) // still going on, or abandoned before it began
 }
@@ -97,6 +103,9 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 // result where the grant no longer stands, or a suspension does.
 func (r *Runner) show(q policy.Question, a Answer) Answer {
 	a.Look = r.lookWith(a.Operation, r.now())
+	if a.DrainsUntil = (time.Time{}); a.Outcome.State == fault.InDoubt {
+		a.DrainsUntil = r.drainsUntil(a.ID)
+	}
 	if a.Closed {
 		a.Withheld = fault.ResultClosed
 	}
@@ -149,13 +158,13 @@ func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.O
 	return r.show(policy.Question{Caller: caller, Actor: actor, Server: job.Server, Tool: job.Tool}, answer)
 }
 
-// Cancel asks the operation to end before its deadline. It is a request, not a
-// result: the answer is the operation as it stands, and its outcome says what
-// had left by then.
+// Cancel asks the operation to end before its deadline, or its drain. It is a
+// request, not a result: the answer is the operation as it stands, and its outcome
+// says what had left by then.
 func (r *Runner) Cancel(ctx context.Context, caller identity.Caller, actor identity.Actor, id string) (Answer, error) {
 	answer, err := r.Get(ctx, caller, actor, id)
-	if w := r.carried(id); err == nil && w != nil {
-		w.cancel(nil)
+	if err == nil {
+		r.giveUp(id)
 	}
 	return answer, err
 }

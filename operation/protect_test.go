@@ -2,8 +2,10 @@ package operation
 
 import (
 	"testing"
+	"time"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/strictjson"
 )
 
@@ -29,6 +31,28 @@ func TestPanicIsAnOutcome(t *testing.T) {
 	good := fault.Outcome{State: fault.Succeeded, Ran: fault.RanYes, Evidence: fault.EvidencePeer}
 	if got, result := new(work).protect(func() (fault.Outcome, strictjson.Raw) { return good, strictjson.Raw("{}") }); got != good || result == nil {
 		t.Errorf("nothing broke: %+v", got)
+	}
+}
+
+// TestDrainsAreBounded: what there is no room to wait for is not said to be waited
+// for, and one that could not be written is not waited for either.
+func TestDrainsAreBounded(t *testing.T) {
+	r := New(Config{Now: time.Now})
+	draining := func(a Answer) *work {
+		w := &work{draining: true, call: mcpclient.Call{Drain: time.Minute}, ended: make(chan struct{})}
+		r.end(w, a, "")
+		return w
+	}
+	if w := draining(Answer{Volatile: true}); w.draining || !w.answer.DrainsUntil.IsZero() {
+		t.Error("an answer that is not on disk")
+	}
+	for range maxDrains {
+		if w := draining(Answer{}); !w.draining || w.answer.DrainsUntil.IsZero() {
+			t.Fatal("there is room")
+		}
+	}
+	if w := draining(Answer{}); w.draining || !w.answer.DrainsUntil.IsZero() {
+		t.Error("there is no room")
 	}
 }
 

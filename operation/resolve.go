@@ -2,6 +2,7 @@ package operation
 
 import (
 	"context"
+	"time"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
@@ -24,6 +25,9 @@ func (r *Runner) Resolve(ctx context.Context, by identity.Caller, id string, att
 // and the ledger tells them apart.
 func (r *Runner) settled(ctx context.Context, id string) error {
 	const op = "operation.settled"
+	if until := r.drainsUntil(id); !until.IsZero() {
+		return fault.New(op, fault.NotInDoubt, "its answer may still come, until "+until.UTC().Format(time.RFC3339)+": ask again then, or cancel it")
+	}
 	w := r.carried(id)
 	if w == nil {
 		return nil

@@ -8,6 +8,9 @@
 //	6  ledger     Finish: outcome, one commit      ┐ side by side
 //	7  session    Close: drop the hold             ┘
 //
+// A call that time has cut off is listened to for its drain window after that
+// (drain.go), by which time its caller has been answered.
+//
 // Each step may stop the operation; none may be skipped.
 //
 // What always holds:
@@ -15,7 +18,8 @@
 //   - No leg leaves before step 3 is on disk, and no byte of tools/call before
 //     "sending" is. tools/call leaves at most once per attempt.
 //   - Steps 4 to 7 run in the operation's own goroutine on a context of their
-//     own: a caller that hangs up ends its wait, not the operation.
+//     own: a caller that hangs up ends its wait. It ends the operation where the
+//     operator says so, and every other request for it has gone, too.
 //   - The deadline counts from the receipt of the request and covers steps 2
 //     to 5. Finish and Close have small budgets of their own.
 //   - Once begun, an operation ends in the ledger, also after a panic and when
@@ -101,12 +105,14 @@ func (r *Runner) carry(w *work) {
 			Credential:  w.session.Token,
 			Sending:     func(ctx context.Context) error { return r.sending(ctx, w) },
 		})
-		w.legs = report.Legs
+		w.legs, w.draining = report.Legs, report.Draining
 		return report.Outcome, report.Result
 	})
 	closing := w.close()                         // 7, beside 6
 	answer := r.finish(w, outcome, result)       // 6
 	r.end(w, answer, closing.within(r.dropWait)) // the answer waits for both
 	r.recordEnd(w, closing.whole())
+	r.drain(w) // its answer may come late
+	r.revoke(w)
 	r.release(w)
 }

@@ -27,6 +27,9 @@ const (
 	finishBudget = 10 * time.Second
 	// maxOpen is how many operations may be open at once.
 	maxOpen = 2048
+	// maxDrains is how many late answers may be waited for at once. A server that
+	// answers nothing must not take the room of those that do.
+	maxDrains = 512
 )
 
 // errRunning: this attempt is being carried already; the request is a repeat.
@@ -35,7 +38,7 @@ var errRunning = errors.New("the operation is running")
 // errStopping is why Cut ends an operation.
 var errStopping = fault.New("operation.Cut", fault.BrokerStopping, "")
 
-// Config is what a Runner works with; every field is needed but the last two.
+// Config is what a Runner works with; every field is needed but the last three.
 type Config struct {
 	Ledger   *ledger.Ledger
 	Policy   *policy.Holder
@@ -44,6 +47,7 @@ type Config struct {
 	Now      func() time.Time
 	Log      *slog.Logger
 	Ended    func(Answer)  // called once for each operation that ended; nil: nobody listens
+	Late     func(Answer)  // called for each answer that came late; nil: nobody listens
 	DropWait time.Duration // how long an answer waits for the drop; 0: 250 ms
 }
 
@@ -56,10 +60,12 @@ type Runner struct {
 	now      func() time.Time
 	log      *slog.Logger
 	ended    func(Answer)
+	lateOne  func(Answer)
 	dropWait time.Duration
 
 	mu       sync.Mutex       // guards the fields below; never held across I/O
 	running  map[string]*work // :: operation id → the attempt that is being carried
+	drains   map[*work]bool   // those that have ended and whose answers may come late
 	draining bool
 	closed   bool
 	stopped  audit.Stopped  // Ended and Cut, since draining
@@ -72,8 +78,11 @@ func New(c Config) *Runner {
 	if c.Ended == nil {
 		c.Ended = func(Answer) {}
 	}
-	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, now: c.Now, log: c.Log, ended: c.Ended,
-		dropWait: cmp.Or(c.DropWait, dropWait), running: map[string]*work{}}
+	if c.Late == nil {
+		c.Late = func(Answer) {}
+	}
+	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, now: c.Now, log: c.Log, ended: c.Ended, lateOne: c.Late,
+		dropWait: cmp.Or(c.DropWait, dropWait), running: map[string]*work{}, drains: map[*work]bool{}}
 }
 
 // admit makes room for an attempt and starts to dial: a connection carries no
@@ -175,10 +184,14 @@ func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) A
 // end counts the operation and lets the answer go.
 func (r *Runner) end(w *work, answer Answer, hold string) {
 	answer.Hold, answer.Legs = hold, w.allLegs()
-	w.answer = answer
 	r.ended(answer)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if w.draining = w.draining && !answer.Volatile && len(r.drains) < maxDrains; w.draining {
+		r.drains[w] = true
+		answer.DrainsUntil = r.now().Add(w.call.Drain)
+	}
+	w.answer = answer
 	close(w.ended)
 	switch {
 	case !r.draining:
@@ -189,24 +202,32 @@ func (r *Runner) end(w *work, answer Answer, hold string) {
 	}
 }
 
-// recordEnd writes what became of the hold, of a legacy server's session and of
-// the token, off the answer's path.
+// recordEnd writes what became of the hold and of a legacy server's session, off
+// the answer's path.
 func (r *Runner) recordEnd(w *work, c *closing) {
 	w.legs = append(w.legs, c.legs...)
 	r.log.Info("operation", w.logLine()...)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
 	defer cancel()
-	legs := w.allLegs()
 	if c.hold != "" || c.legs != nil {
-		r.written("drop not written", w.op.ID, r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, c.hold, legs, w.record(audit.Drop, r.now())))
+		r.written("drop not written", w.op.ID, r.ledger.Dropped(ctx, w.op.ID, w.op.Attempt, c.hold, w.allLegs(), w.record(audit.Drop, r.now())))
 	}
 	if c.hold == ledger.HoldPending {
 		r.follow(w)
 	}
-	if c.revoked != "" {
-		reason := legs[len(legs)-1].Reason
-		r.written("revocation not written", w.op.ID, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
+}
+
+// revoke has the provider end the token where the profile says so. It comes last:
+// nothing uses the token then.
+func (r *Runner) revoke(w *work) {
+	if w.session == nil || w.session.Revoke(w.life) == "" {
+		return
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), finishBudget)
+	defer cancel()
+	legs := w.allLegs()
+	reason := legs[len(legs)-1].Reason
+	r.written("revocation not written", w.op.ID, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
 }
 
 // follow has it recorded when w's pending hold is gone. Nothing of w stays in
@@ -245,11 +266,15 @@ func (r *Runner) Refuse() {
 
 // Cut ends every operation that has not ended: the leg in flight is broken off,
 // no other one leaves, and the outcome says what had left, with the cause
-// broker_stopping. What an operation does at its end it does all the same.
+// broker_stopping. Late answers are not waited for any longer. What an operation
+// does at its end it does all the same.
 func (r *Runner) Cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, w := range r.running {
+		w.cancel(errStopping)
+	}
+	for w := range r.drains {
 		w.cancel(errStopping)
 	}
 }

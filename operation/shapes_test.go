@@ -15,6 +15,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devmcp"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // What a gateway calls a timeout has four shapes, and each asks for another move.
@@ -265,7 +266,7 @@ func TestGoesOnBehind(t *testing.T) {
 				t.Errorf("%d %s", a.Status, a.Body)
 			}
 		},
-		"its stream broke": breakStream,
+		"its stream broke": func(t *testing.T, rig *brokertest.Rig, c brokertest.Call) { follow(t, rig, c)() },
 		"it died": func(t *testing.T, rig *brokertest.Rig, c brokertest.Call) {
 			ctx, die := context.WithCancel(t.Context())
 			gone := make(chan error)
@@ -323,10 +324,12 @@ func isOut(t *testing.T, rig *brokertest.Rig) {
 	}
 }
 
-// breakStream makes c by a stream and hangs up behind its first event.
-func breakStream(t *testing.T, rig *brokertest.Rig, c brokertest.Call) {
-	body := fmt.Sprintf(`{"server":"records","tool":"whoami","request_key":%q}`, c.Key)
-	req, err := http.NewRequestWithContext(t.Context(), "POST", rig.URL+"/v1/operations", strings.NewReader(body))
+// follow makes c by a stream, whose first event is there when it returns.
+func follow(t *testing.T, rig *brokertest.Rig, c brokertest.Call) (hangUp func()) {
+	t.Helper()
+	body := fmt.Sprintf(`{"server":"records","tool":%q,"request_key":%q}`, cmp.Or(c.Tool, "whoami"), c.Key)
+	ctx, cancel := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, "POST", rig.URL+"/v1/operations", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,23 +337,23 @@ func breakStream(t *testing.T, rig *brokertest.Rig, c brokertest.Call) {
 		"Content-Type": "application/json", "Accept": "text/event-stream"} {
 		req.Header.Set(name, value)
 	}
-	res, err := http.DefaultTransport.RoundTrip(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer res.Body.Close()
 	const first = "event: operation\ndata: {\"id\":\""
 	got := make([]byte, len(first))
 	if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != first {
 		t.Errorf("%q, %v", got, err)
 	}
+	return func() { cancel(); res.Body.Close() }
 }
 
 // TestIdleWindowAborts, the fourth shape: nothing came for too long, well before the
 // deadline. The job was done: it is the first shape, by another cause.
 func TestIdleWindowAborts(t *testing.T) {
 	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
-		return recoverable(strings.ReplaceAll(yaml, "drop: {enabled: true}", "drop: {enabled: true, idle_window: 300ms}"))
+		return recoverable(strings.ReplaceAll(yaml, "drop: {enabled: true,", "drop: {enabled: true, idle_window: 300ms,"))
 	}})
 	for name, server := range eras(rig) {
 		t.Run(name, func(t *testing.T) {

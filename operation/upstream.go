@@ -17,7 +17,7 @@ import (
 // callOf is the call as it goes to the server: the caller's arguments, and the
 // key where the server takes one.
 func callOf(ask sealed, d policy.Decision) (mcpclient.Call, error) {
-	call := mcpclient.Call{Tool: ask.Tool, Arguments: ask.Arguments, Idle: d.Idle()}
+	call := mcpclient.Call{Tool: ask.Tool, Arguments: ask.Arguments, Idle: d.Idle(), Drain: d.Drain()}
 	key, value := d.UpstreamKey(), upstreamKey(ask.Caller.ID(), ask.Actor.String(), ask.RequestKey)
 	switch {
 	case key.Meta != "":

@@ -14,7 +14,7 @@ import (
 
 // keyed makes the tool drop take a key in its argument job, and job look it up.
 func keyed(yaml string) string {
-	yaml = strings.ReplaceAll(yaml, "drop: {enabled: true}", "drop: {enabled: true, request_key: {argument: job, window: 1h}}")
+	yaml = strings.ReplaceAll(yaml, "drop: {enabled: true,", "drop: {enabled: true, request_key: {argument: job, window: 1h},")
 	return strings.ReplaceAll(yaml, "    tools:", "    recovery: {tool: job, argument: job}\n    tools:")
 }
 

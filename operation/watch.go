@@ -65,6 +65,9 @@ func (r *Runner) Watch(caller identity.Caller, actor identity.Actor, a Answer) *
 	return &Watch{r: r, w: w, asks: policy.Question{Caller: caller, Actor: actor, Server: a.Server, Tool: a.Tool}}
 }
 
+// Leave says that the request which follows is gone; see [Runner.Run].
+func (v *Watch) Leave() { v.r.left(v.w) }
+
 // Next waits for the next progress; of several it returns the last. It is false
 // when the attempt has ended, or ctx has. What a server says is handed out only
 // while the actor's grant stands.

@@ -48,7 +48,8 @@ func (a sealed) mayRepeat(job ledger.Operation, at time.Time) bool {
 // work is one attempt while it is carried. It belongs to the goroutine of
 // carry; others read answer after ended is closed.
 type work struct {
-	ctx          context.Context
+	life         context.Context         // until cancel
+	ctx          context.Context         // until cancel or the deadline
 	cancel       context.CancelCauseFunc // nil: its caller's wish, or nobody's
 	decision     policy.Decision
 	call         mcpclient.Call
@@ -57,6 +58,8 @@ type work struct {
 	session      *session.Session
 	legs         []audit.Leg // of the MCP conversation; after its end with the farewell
 	sent         bool        // tools/call may have left
+	draining     bool        // its answer may come late
+	asking       int         // requests for it whose callers have not gone; guarded by Runner.mu
 	said         said        // has a lock of its own
 	ended        chan struct{}
 	released     chan struct{} // closed when it is forgotten: what the ledger says is all there is
@@ -70,8 +73,8 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 	}
 	deadline := ask.Received.Add(budget)
 	// The caller's context ends with its connection; the operation must not.
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	ctx, stop := context.WithDeadline(ctx, deadline)
+	life, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	ctx, stop := context.WithDeadline(life, deadline)
 	op := ledger.Operation{
 		ID: id, Caller: ask.Caller.ID(), Actor: ask.Actor.String(), RequestKey: ask.RequestKey, JTI: ask.Actor.JTI(), RunID: ask.RunID,
 		FirstSent: ask.FirstSent, Supersedes: ask.Supersedes,
@@ -87,7 +90,8 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 		op.Upstream, op.RepeatUntil = carrier(key), ask.Received.Add(key.Window-d.Budget())
 	}
 	call.Context = op.Profile + " " + op.Actor
-	w := &work{ctx: ctx, cancel: func(why error) { cancel(why); stop() }, decision: d, op: op, ended: make(chan struct{}), released: make(chan struct{}), call: call}
+	w := &work{life: life, ctx: ctx, cancel: func(why error) { cancel(why); stop() }, decision: d, op: op, call: call,
+		asking: 1, ended: make(chan struct{}), released: make(chan struct{})}
 	if ask.Progress {
 		w.call.Progress = w.said.note
 	}
@@ -116,19 +120,17 @@ func (w *work) protect(legs func() (fault.Outcome, strictjson.Raw)) (outcome fau
 	return legs()
 }
 
-// A closing is what an operation still does when its outcome is known: a
-// legacy server is told that it is over, the hold is dropped, and the provider
-// ends the token where the profile says so.
+// A closing is what an operation does beside the commit of its outcome: a legacy
+// server is told that it is over, and the hold is dropped.
 type closing struct {
 	dropped, done chan struct{}
 	holds         bool        // there is a hold to be dropped
 	hold          string      // "", "dropped" or "pending"; read after dropped
-	revoked       string      // "", "revoked" or "failed"; read after done
 	legs          []audit.Leg // of the farewell; read after done
 }
 
 // close begins with the farewell, whose legs need the hold, and drops the hold
-// as soon as they have left. Revocation comes last: nothing uses the token then.
+// as soon as they have left.
 func (w *work) close() *closing {
 	c := &closing{dropped: make(chan struct{}), done: make(chan struct{})}
 	if w.session == nil {
@@ -142,7 +144,6 @@ func (w *work) close() *closing {
 		legs := w.conversation.Farewell(w.ctx, mcpclient.Gate{Certificate: w.session.Certificate, Credential: w.session.Parting})
 		c.hold = w.session.Close(w.ctx)
 		close(c.dropped)
-		c.revoked = w.session.Revoke(w.ctx)
 		c.legs = legs()
 	}()
 	return c

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 
 	"github.com/hashicorp/vault/api"
 
@@ -170,7 +171,7 @@ func unanswered(op string, err error) *fault.Error {
 	switch {
 	case errors.As(err, &status):
 		return fault.New(op, fault.VaultUnexpected, status.Error())
-	case fault.ReasonOf(err) == fault.CallerCancelled, fault.ReasonOf(err) == fault.BrokerStopping:
+	case slices.Contains([]fault.Reason{fault.CallerCancelled, fault.CallerGone, fault.BrokerStopping}, fault.ReasonOf(err)):
 		return fault.New(op, fault.ReasonOf(err), "given up before Vault's answer")
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.New(op, fault.VaultUnreachable, "no answer in time")
