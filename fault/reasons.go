@@ -47,6 +47,9 @@ const (
 	ServerInert        Reason = "server_inert" // no data class declared
 	ToolUnknown        Reason = "tool_unknown"
 	ToolDisabled       Reason = "tool_disabled"
+	ToolNotOffered     Reason = "tool_not_offered" // the last import did not find it
+	ToolChanged        Reason = "tool_changed"     // its definition is not the one that was looked at
+	AdminRequired      Reason = "admin_required"
 	ZoneExceeded       Reason = "zone_exceeded"
 	NoGrant            Reason = "no_grant"
 	GrantDisabled      Reason = "grant_disabled"
@@ -54,6 +57,9 @@ const (
 	AudienceNotAllowed Reason = "audience_not_allowed"
 	ScopeNotAllowed    Reason = "scope_not_allowed"
 	ApprovalRequired   Reason = "approval_required"
+	RunBudgetSpent     Reason = "run_budget_spent"  // the calls of one run are used up
+	HourBudgetSpent    Reason = "hour_budget_spent" // those of this caller for this actor within an hour
+	ArgumentsInvalid   Reason = "arguments_invalid" // they do not fit the tool's schema
 	DiscoveryMissing   Reason = "discovery_credential_missing"
 	GrantRevoked       Reason = "grant_revoked" // it stood when the operation began
 )
@@ -168,8 +174,8 @@ var kinds = map[Reason]Kind{
 	OperationNotFound: NotFound, NotInDoubt: Conflict, SuspensionNotFound: NotFound, TooManySuspensions: Busy, RequestKeyConflict: Conflict, NoRecord: Conflict,
 
 	Suspended: Denied, ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,
-	ToolUnknown: Denied, ToolDisabled: Denied, ZoneExceeded: Denied, NoGrant: Denied, GrantDisabled: Denied,
-	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, ApprovalRequired: Denied,
+	ToolUnknown: Denied, ToolDisabled: Denied, ToolNotOffered: Denied, ToolChanged: Denied, AdminRequired: Denied, ZoneExceeded: Denied, NoGrant: Denied, GrantDisabled: Denied,
+	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, ApprovalRequired: Denied, RunBudgetSpent: Denied, HourBudgetSpent: Busy, ArgumentsInvalid: Invalid,
 	DiscoveryMissing: Denied, GrantRevoked: Denied,
 
 	StoreFailed: Unavailable, StoreUnavailable: Unavailable, ProcessDied: Unknown, BrokerStopping: Unknown,

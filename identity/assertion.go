@@ -38,6 +38,7 @@ type verifier struct {
 	issuer, audience string
 	keys             KeySet
 	subjects         map[string]bool // ids, and prefixes that end in ":"
+	admin            Claim
 	now              func() time.Time
 }
 
@@ -45,12 +46,13 @@ type verifier struct {
 type proof struct {
 	issuer, audience string
 	key              crypto.PublicKey
+	admin            bool
 }
 
 // newVerifier takes a config without problems. Every option is needed: the
 // library's defaults accept a token without exp, iss or aud.
 func newVerifier(c SignedActors, now func() time.Time) *verifier {
-	v := &verifier{issuer: c.Issuer, audience: c.Audience, keys: c.Keys, subjects: map[string]bool{}, now: now}
+	v := &verifier{issuer: c.Issuer, audience: c.Audience, keys: c.Keys, subjects: map[string]bool{}, admin: c.Admin, now: now}
 	for _, s := range c.Subjects {
 		v.subjects[s] = true
 	}
@@ -85,7 +87,7 @@ func (v *verifier) verify(assertion secret.Text) (Actor, error) {
 		return Actor{}, refuse(fault.ActorNotAllowed, "this caller may not bring assertions for this actor")
 	}
 	key, _ := v.key(token) // it has verified the token
-	return Actor{sub, jti, &proof{v.issuer, v.audience, key}}, nil
+	return Actor{sub, jti, &proof{v.issuer, v.audience, key, v.admin.in(claims)}}, nil
 }
 
 // still reports why an actor that an assertion named would not be believed now;

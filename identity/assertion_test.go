@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,26 @@ func TestAssertion(t *testing.T) {
 		if err != nil || a.String() != "user:7" || a.JTI() != "j-1" {
 			t.Errorf("%s: Actor = %q, jti %q, %v", tc.alg, a, a.JTI(), err)
 		}
+	}
+}
+
+// TestAdmin: the claim that the configuration names says who is an administrator, by
+// its own value or by one in a list, and nothing else does.
+func TestAdmin(t *testing.T) {
+	r := newRig(t)
+	for claim, want := range map[string]bool{
+		`"roles":"admin"`: true, `"roles":["reader","admin"]`: true,
+		`"roles":"Admin"`: false, `"roles":"admin reader"`: false, `"roles":[]`: false, `"roles":[["admin"]]`: false, `"roles":true`: false,
+		`"roles":{"admin":true}`: false, `"Roles":"admin"`: false, `"admin":true`: false, `"role":"admin"`: false,
+	} {
+		a, err := r.assert(t, r.sign(t, goodHeader, replace(t, goodClaims, `"jti"`, claim+`,"jti"`)))
+		if err != nil || a.Admin() != want {
+			t.Errorf("%s: %v, %v", claim, a.Admin(), err)
+		}
+	}
+	asserted, err := r.Actor(r.caller(t, gatewayBearer), http.Header{"Broker-Actor": {"service:nightly"}})
+	if err != nil || asserted.Admin() || (identity.Actor{}).Admin() {
+		t.Errorf("who was asserted by name, or is nobody: %v", err)
 	}
 }
 

@@ -22,6 +22,21 @@ type SignedActors struct {
 	Audience string
 	Keys     KeySet
 	Subjects []string // exact actor ids, or "user:" or "service:" for all of a kind
+	Admin    Claim    // what says that the actor is an administrator; zero: nothing does
+}
+
+// A Claim is a value of a claim: the claim itself, or one of the texts in a list.
+type Claim struct{ Name, Value string }
+
+// in reports whether the claim has the value.
+func (c Claim) in(claims map[string]any) bool {
+	switch v := claims[c.Name].(type) {
+	case string:
+		return c.Name != "" && v == c.Value
+	case []any:
+		return c.Name != "" && slices.Contains(v, any(c.Value))
+	}
+	return false
 }
 
 // weak are digests that a mistake leads to: the empty text, the empty line that

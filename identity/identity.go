@@ -68,6 +68,10 @@ func (a Actor) String() string { return a.id }
 // the caller asserted the actor by name.
 func (a Actor) JTI() string { return a.jti }
 
+// Admin reports whether the actor's assertion says that it is an administrator, in
+// the way that the configuration names. What a caller asserts by name is none.
+func (a Actor) Admin() bool { return a.proof != nil && a.proof.admin }
+
 // IsZero reports whether a is nobody.
 func (a Actor) IsZero() bool { return a.id == "" }
 

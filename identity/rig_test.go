@@ -73,6 +73,7 @@ func (r *rig) entries() []identity.CallerConfig {
 			Signed: &identity.SignedActors{
 				Issuer: "https://gateway.example.org", Audience: "broker", Keys: r.keys,
 				Subjects: []string{"user:", "service:weekly"},
+				Admin:    identity.Claim{Name: "roles", Value: "admin"},
 			},
 		},
 		{

@@ -15,6 +15,7 @@ type Question struct {
 	Caller       identity.Caller
 	Actor        identity.Actor
 	Server, Tool string
+	Zone         Zone // a stricter one than the caller's; 0: the caller's
 }
 
 // A Decision allows one operation. Only this package makes one; the zero
@@ -88,6 +89,7 @@ func (s *Snapshot) Decide(q Question, at time.Time) (Decision, error) {
 	t := &trial{
 		snapshot: s, at: at,
 		caller: q.Caller.ID(), actor: q.Actor.String(), server: q.Server, tool: q.Tool,
+		admin: q.Actor.Admin(), zone: q.Zone,
 	}
 	if reason := t.first(execution); reason != fault.None {
 		return Decision{}, t.refusal("policy.Decide", reason)
@@ -132,7 +134,7 @@ func (t *trial) refusal(op string, reason fault.Reason) *fault.Error {
 
 // Stands decides d's question again on s, which may be a newer snapshot, and asks
 // its directory whether the caller may still speak for the actor. The error is
-// a *fault.Error with reason suspended, or grant_revoked for the rest: what is
+// a *fault.Error with reason suspended, tool_changed, or grant_revoked for the rest: what is
 // refused now, or allowed with another credential, audience, scope or address,
 // is not what the operation began with.
 func (s *Snapshot) Stands(d Decision, at time.Time) error {
@@ -150,7 +152,7 @@ func (s *Snapshot) Stands(d Decision, at time.Time) error {
 	now, err := s.again(d, at)
 	switch reason := fault.ReasonOf(err); {
 	case err == nil:
-	case reason == fault.Suspended:
+	case reason == fault.Suspended, reason == fault.ToolChanged:
 		return fault.New(op, reason, "")
 	default:
 		return fault.New(op, fault.GrantRevoked, "now "+string(reason))
@@ -162,13 +164,14 @@ func (s *Snapshot) Stands(d Decision, at time.Time) error {
 }
 
 // Withholds says why the result of q's operation may not be handed out now:
-// suspended or grant_revoked; None where it may.
+// suspended or grant_revoked; None where it may. What became of the tool since, or
+// whether it would have to be approved now, does not matter to a result.
 func (s *Snapshot) Withholds(q Question, at time.Time) fault.Reason {
-	_, err := s.Decide(q, at)
-	switch {
-	case err != nil && fault.ReasonOf(err) == fault.Suspended:
+	t := &trial{snapshot: s, at: at, caller: q.Caller.ID(), actor: q.Actor.String(), server: q.Server, tool: q.Tool, zone: q.Zone}
+	switch reason := t.first(standing); {
+	case reason == fault.Suspended:
 		return fault.Suspended
-	case err != nil || s.Directory.Still(q.Caller, identity.Operate, q.Actor) != fault.None:
+	case reason != fault.None || s.Directory.Still(q.Caller, identity.Operate, q.Actor) != fault.None:
 		return fault.GrantRevoked
 	}
 	return fault.None

@@ -75,14 +75,14 @@ func (l *loader) snapshot(file string) *Snapshot {
 	root.need("version", "listen", "vault", "store", "callers")
 	root.version()
 	s := &Snapshot{
-		Listen:  readListen(root.child("listen")),
-		Vault:   readVault(root.child("vault")),
-		Store:   readStore(root.child("store")),
-		Keys:    readKeyFiles(root.child("keys")),
-		Timeout: readOperation(root.child("operation")),
-		Stop:    readStop(root.child("stop")),
-		grants:  map[string]map[string]*Grant{},
+		Listen: readListen(root.child("listen")),
+		Vault:  readVault(root.child("vault")),
+		Store:  readStore(root.child("store")),
+		Keys:   readKeyFiles(root.child("keys")),
+		Stop:   readStop(root.child("stop")),
+		grants: map[string]map[string]*Grant{},
 	}
+	s.Timeout, s.Calls = readOperation(root.child("operation"))
 	s.profiles = readProfiles(root, s.grants)
 	s.servers = readServers(root, s.profiles, s.Timeout)
 	var entries []identity.CallerConfig

@@ -82,7 +82,27 @@ func readSigned(s *section) *identity.SignedActors {
 		Audience: s.text("audience", audience),
 		Subjects: s.texts("subjects", 1024, actorOrPrefix),
 		Keys:     s.keySet("jwks"),
+		Admin:    readClaim(s.child("admin")),
 	}
+}
+
+// readClaim reads which claim of an assertion says that its actor is an administrator.
+func readClaim(s *section) (c identity.Claim) {
+	if s == nil {
+		return c
+	}
+	defer s.end()
+	s.need("claim", "value")
+	return identity.Claim{Name: s.text("claim", claimName), Value: s.text("value", audience)}
+}
+
+// claimName leaves out the claims that mean something else already (RFC 7519 §4.1).
+func claimName(s string) string {
+	switch s {
+	case "iss", "sub", "aud", "exp", "nbf", "iat", "jti":
+		return quote(s) + " has a meaning of its own; name another claim"
+	}
+	return argument(s)
 }
 
 // keySet returns the keys of the JWKS file at key.

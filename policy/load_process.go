@@ -228,15 +228,20 @@ const (
 	mostTimeout    = 30 * time.Minute
 )
 
-func readOperation(s *section) time.Duration {
+const (
+	// defaultPerRun is what one run of an agent may call, before a person should look
+	// at it.
+	defaultPerRun = 20
+	mostCalls     = 1_000_000
+)
+
+func readOperation(s *section) (time.Duration, Calls) {
 	if s == nil {
-		return defaultTimeout
+		return defaultTimeout, Calls{PerRun: defaultPerRun}
 	}
 	defer s.end()
-	if d := s.duration("timeout", leastTimeout, mostTimeout); d > 0 {
-		return d
-	}
-	return defaultTimeout
+	timeout := s.durationOr("timeout", defaultTimeout, leastTimeout, mostTimeout)
+	return timeout, Calls{PerRun: s.countOr("calls_per_run", defaultPerRun, 0, mostCalls), PerHour: s.count("calls_per_hour", 0, mostCalls)}
 }
 
 // certificates returns the pool of the PEM file at key; nil without one.

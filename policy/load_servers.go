@@ -41,6 +41,9 @@ func readServer(s *section, id string) *Server {
 		Idle:             s.duration("idle_window", leastTimeout, mostTimeout),
 		Drain:            s.durationOr("drain_window", -1, 0, mostDrain),
 		Cancels:          s.cancels(false),
+		VerifyPins:       s.textOr("pin", "imported", oneOf("imported", "verify")) == "verify",
+		ImportEvery:      readEvery(s.child("import")),
+		ProbeEvery:       readEvery(s.child("probe")),
 		Limits:           readLimits(s.child("limits")),
 	}
 	v.URL = s.endpoint("url", v.AllowCIDRs)
@@ -103,7 +106,7 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 	tools := map[string]Tool{}
 	for name, t := range s.children("tools", toolName) {
 		t.need("enabled")
-		t.notYet("pin", "approval")
+		t.notYet("approval")
 		tool := Tool{
 			Enabled:  t.flag("enabled", false),
 			Effect:   t.textOr("effect", "write", oneOf("write", "idempotent", "read")),
@@ -111,7 +114,10 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 			Idle:     t.duration("idle_window", leastTimeout, mostTimeout),
 			Expected: t.duration("expected_duration", leastTimeout, mostTimeout),
 			Cancels:  t.cancels(server.Cancels),
-			Key:      readUpstreamKey(t.child("request_key")),
+			Pin:      t.text("pin", toolPin),
+
+			RequiresAdmin: t.flag("requires_admin", false),
+			Key:           readUpstreamKey(t.child("request_key")),
 		}
 		tool.Drain = t.durationOr("drain_window", server.drain(tool.Effect), 0, mostDrain)
 		t.longEnough(tool.Expected, "timeout", cmp.Or(tool.Timeout, server.Timeout, timeout))
@@ -125,6 +131,21 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 		locals[local] = t.where()
 	}
 	return tools
+}
+
+const (
+	leastEvery = 10 * time.Second
+	mostEvery  = 7 * 24 * time.Hour
+)
+
+// readEvery reads how often something is done by itself.
+func readEvery(s *section) time.Duration {
+	if s == nil {
+		return 0
+	}
+	defer s.end()
+	s.need("every")
+	return s.duration("every", leastEvery, mostEvery)
 }
 
 const (

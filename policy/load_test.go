@@ -155,7 +155,10 @@ func TestLoadRefusesValues(t *testing.T) {
 		{bearer, bearer + "\n    client_cert: {subject: x}", "callers.gateway.client_cert", 1, "not available yet"},
 		{bearer, bearer + "\n    jwt: {issuer: x}", "callers.gateway.jwt", 1, "not available yet"},
 		{actors, `actors: {signed: {issuer: x, audience: y, subjects: ["user:"], jwks: "https://x.example/jwks"}}`, "callers.gateway.actors.signed.jwks", 0, "not available yet"},
-		{tool, `search: {enabled: true, pin: "sha256:x"}`, records + ".tools.search.pin", 0, "not available yet"},
+		{tool, `search: {enabled: true, pin: "sha256:x"}`, records + ".tools.search.pin", 0, "64 digits"},
+		{class, class + "\n    pin: always", records + ".pin", 1, "imported"},
+		{class, class + "\n    import: {every: 1s}", records + ".import.every", 1, "a duration"},
+		{class, class + "\n    probe: {}", records + ".probe", 1, "is empty"},
 		{class, class + "\n    approval: {by: x}", records + ".approval", 1, "not available yet"},
 
 		// addresses of our own

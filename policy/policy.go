@@ -14,6 +14,8 @@
 //     on the order of the file, and costs the same for one grant as for 100,000.
 //   - What is suspended is refused, whatever else holds, and is suspended still
 //     after a new file.
+//   - A tool that its server no longer offers, or whose definition is not the one
+//     that the operator has pinned, is refused (offers.go).
 //   - What is asked for is contained in the bounds or refused; nothing is
 //     trimmed to fit.
 //   - Nothing in the file is ignored: a key that is not known, or whose feature
@@ -46,6 +48,7 @@ type Snapshot struct {
 	Store     Store
 	Keys      Keys
 	Timeout   time.Duration // operation.timeout
+	Calls     Calls
 	Stop      Stop
 	Directory *identity.Directory
 
@@ -55,6 +58,7 @@ type Snapshot struct {
 	grants   map[string]map[string]*Grant // by profile, then by actor
 
 	suspended *suspensions // nil where no Holder holds the snapshot
+	offers    Offers       // the same
 }
 
 // Listen is where the broker answers.
@@ -96,6 +100,12 @@ type Store struct {
 // Keys are the broker's own, for what it keeps.
 type Keys struct {
 	Results string // path of the file with the keys that seal results; empty: none does
+}
+
+// Calls are how many operations may be begun; 0: any number.
+type Calls struct {
+	PerRun  int // with one run_id, by one caller for one actor
+	PerHour int // by one caller for one actor, within an hour
 }
 
 // A Caller is what policy knows of a caller besides who it is.
@@ -144,8 +154,8 @@ func byKey[V any](m map[string]V) []V {
 	return values
 }
 
-// A Holder holds the newest snapshot: the newest file and the suspensions that
-// are in force, which no file undoes. It is safe for concurrent use.
+// A Holder holds the newest snapshot: the newest file, the suspensions that are in
+// force, which no file undoes, and what the servers offer. It is safe for concurrent use.
 type Holder struct {
 	mu sync.Mutex // held for every change, also while it is written; never for a reading
 	p  atomic.Pointer[Snapshot]
@@ -161,11 +171,13 @@ func NewHolder(s *Snapshot) *Holder {
 // Current returns the newest snapshot.
 func (h *Holder) Current() *Snapshot { return h.p.Load() }
 
-// Swap makes the file of s the newest. Suspensions stay.
+// Swap makes the file of s the newest. Suspensions and offers stay.
 func (h *Holder) Swap(s *Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.p.Store(s.with(h.Current().suspended))
+	fresh := s.with(h.Current().suspended)
+	fresh.offers = h.Current().offers
+	h.p.Store(fresh)
 }
 
 // with is s with these suspensions.

@@ -27,6 +27,7 @@ var (
 	audience    = matching(`[^\s]{1,512}`, "1 to 512 characters without a space")
 	tokenType   = matching(`[\x21-\x7e]{1,256}`, "1 to 256 visible characters")
 	keyID       = matching(`[A-Za-z0-9._:/+=@-]{1,128}`, "1 to 128 of A-Z a-z 0-9 . _ : / + = @ -")
+	toolPin     = matching(`sha256:[0-9a-f]{64}`, `"sha256:" and 64 digits of lower-case hex, as broker catalogue pin prints it`)
 	digest      = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 

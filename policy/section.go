@@ -192,6 +192,15 @@ func (s *section) count(key string, least, most int) int {
 	return i
 }
 
+// countOr returns the whole number at key, or absent where there is none.
+func (s *section) countOr(key string, absent, least, most int) int {
+	n := s.count(key, least, most)
+	if !s.has(key) {
+		return absent
+	}
+	return n
+}
+
 // date returns the day at key, as the moment it begins in UTC.
 func (s *section) date(key string) time.Time {
 	n, ok := s.scalar(key, date, text)

@@ -25,6 +25,9 @@ type Server struct {
 	Idle             time.Duration // how long a leg may go without a byte; 0: its budget
 	Drain            time.Duration // of its tools that say nothing else; negative: as their effect is
 	Cancels          bool          // of its tools that say nothing else: a caller that has gone cancels its operation
+	VerifyPins       bool          // pins are held against the server itself, before each call
+	ImportEvery      time.Duration // 0: when somebody asks
+	ProbeEvery       time.Duration // 0: when somebody asks
 	Limits           Limits
 	Auth             Auth
 	Recovery         Recovery
@@ -63,6 +66,9 @@ type Tool struct {
 
 	Drain   time.Duration // how long the answer to a call is read that time alone has cut off; 0: not at all
 	Cancels bool          // a caller that has gone cancels its operation
+
+	Pin           string // "sha256:…", the definition that the operator has looked at; empty: none
+	RequiresAdmin bool   // the actor has to be an administrator
 
 	// Expected is how long a call takes when all is well; 0: not said. Neither
 	// the timeout nor the idle window may be shorter.

@@ -32,14 +32,14 @@ vault:
   auth: {method: approle, mount: approle/team, role_id: "role-7", secret_id_file: secret-id, secret_id_response_wrapping_path: auth/approle/team/role/broker/secret-id}
   hold: {role: broker-op, per: operation}
 store: {path: data/broker.db, keep_results: 24h, keep_keys: 48h}
-operation: {timeout: 1m30s}
+operation: {timeout: 1m30s, calls_per_run: 0, calls_per_hour: 50}
 stop: {delay: 5s, drain: 1m45s, grace_period: 2m}
 callers:
   gateway:
     roles: [operate, admin]
     bearer_sha256: ["GATEWAY", "LONELY"]
     actors:
-      signed: {issuer: https://gateway.example.org, jwks: gateway.jwks, audience: broker, subjects: ["user:", "service:x"]}
+      signed: {issuer: https://gateway.example.org, jwks: gateway.jwks, audience: broker, subjects: ["user:", "service:x"], admin: {claim: roles, value: admin}}
       asserted: ["service:nightly"]
     servers: [tickets, records]
     zone: privateHosted
@@ -95,11 +95,14 @@ servers:
     timeout: 15s
     idle_window: 8s
     drain_window: 1m
+    pin: verify
+    import: {every: 1h}
+    probe: {every: 30s}
     on_caller_disconnect: cancel
     limits: {body: 1048576, event: 65536, stream: 4194304, events: 100, error_body: 4096, head: 32768, depth: 32, pages: 10, tools: 200, cursor: 512}
     auth: {mode: delegated, profile: company, audience: mcp-api, scopes: [records.write, records.read], discovery_credential: "vault:kv/broker/discovery/records#token"}
     recovery: {tool: search, argument: key}
-    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, drain_window: 0s, expected_duration: 3s}, save: {enabled: false, on_caller_disconnect: detach, request_key: {argument: key, window: 24h}}, send: {enabled: true, request_key: {meta: example.org/key, window: 1h}}}
+    tools: {search: {enabled: true, effect: read, timeout: 5s, idle_window: 4s, drain_window: 0s, expected_duration: 3s}, save: {enabled: false, requires_admin: true, pin: "sha256:0000000000000000000000000000000000000000000000000000000000000007", on_caller_disconnect: detach, request_key: {argument: key, window: 24h}}, send: {enabled: true, request_key: {meta: example.org/key, window: 1h}}}
   tickets:
     url: https://tickets.example.org/mcp
     enabled: true
@@ -168,6 +171,8 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		Idle:       8 * time.Second,
 		Drain:      time.Minute,
 		Cancels:    true,
+
+		VerifyPins: true, ImportEvery: time.Hour, ProbeEvery: 30 * time.Second,
 		Limits: policy.Limits{Body: 1 << 20, Event: 64 << 10, Stream: 4 << 20, Events: 100, ErrorBody: 4 << 10, Head: 32 << 10,
 			Depth: 32, Pages: 10, Tools: 200, Cursor: 512},
 		Auth: policy.Auth{
@@ -176,7 +181,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		},
 		Tools: map[string]policy.Tool{
 			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Cancels: true, Expected: 3 * time.Second},
-			"save":   {Effect: "write", Drain: time.Minute, Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}},
+			"save":   {Effect: "write", Drain: time.Minute, RequiresAdmin: true, Pin: "sha256:0000000000000000000000000000000000000000000000000000000000000007", Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}},
 			"send":   {Enabled: true, Effect: "write", Drain: time.Minute, Cancels: true, Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
 		},
 		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
@@ -197,7 +202,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			"purge":  {Enabled: true, Effect: "idempotent"},
 			"search": {Enabled: true, Effect: "read", Drain: 2 * time.Minute},
 		},
-		Where: "profiles.yaml:78",
+		Where: "profiles.yaml:81",
 	}
 	grant := &policy.Grant{
 		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",
@@ -213,6 +218,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		"keys":    {policy.Keys{Results: filepath.Join(dir, "results.key")}, s.Keys},
 		"store":   {policy.Store{Path: filepath.Join(dir, "data/broker.db"), Results: 24 * time.Hour, Keys: 48 * time.Hour}, s.Store},
 		"timeout": {90 * time.Second, s.Timeout},
+		"calls":   {policy.Calls{PerHour: 50}, s.Calls},
 		"stop":    {policy.Stop{Delay: 5 * time.Second, Drain: 105 * time.Second, Grace: 2 * time.Minute}, s.Stop},
 		"vault": {policy.Vault{
 			Address: "https://vault.example.org:8200", Namespace: "team/a", CA: ca, Role: "broker-op", PerOperation: true,

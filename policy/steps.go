@@ -35,6 +35,9 @@ var execution = []step{
 	{"data class declared", fault.ServerInert, dataClassDeclared},
 	{"tool known", fault.ToolUnknown, toolKnown},
 	{"tool enabled", fault.ToolDisabled, toolEnabled},
+	{"tool offered", fault.ToolNotOffered, toolOffered},
+	{"tool unchanged", fault.ToolChanged, toolUnchanged},
+	{"administrator", fault.AdminRequired, adminWhereNeeded},
 	{"data class within the zone", fault.ZoneExceeded, withinZone},
 	{"grant", fault.NoGrant, grantThere},
 	{"grant enabled", fault.GrantDisabled, grantEnabled},
@@ -43,6 +46,12 @@ var execution = []step{
 	{"scopes within profile and grant", fault.ScopeNotAllowed, scopesWithin},
 	{"no approval needed", fault.ApprovalRequired, noApproval},
 }
+
+// standing is what has to hold still when a result is handed out: execution without
+// what concerns the call alone.
+var standing = slices.DeleteFunc(slices.Clone(execution), func(s step) bool {
+	return slices.Contains([]fault.Reason{fault.ToolNotOffered, fault.ToolChanged, fault.AdminRequired, fault.ApprovalRequired}, s.reason)
+})
 
 // discovery is what an import or a probe has to pass. Neither returns data of
 // an actor, so tool, zone and grant are not asked.
@@ -60,6 +69,8 @@ type trial struct {
 	snapshot                    *Snapshot
 	at                          time.Time
 	caller, actor, server, tool string
+	admin                       bool // the actor's assertion says so
+	zone                        Zone // what the request asks for; 0: the caller's
 
 	srv     *Server  // after server known
 	who     *Caller  // after server in the caller's list
@@ -84,7 +95,8 @@ func (t *trial) first(steps []step) fault.Reason {
 }
 
 // Explain is Decide with every check shown, up to and including the one that
-// refuses. The reason is empty when the call is allowed.
+// refuses. The reason is empty when the call is allowed. The actor is taken for no
+// administrator, since nothing is there to prove it.
 func (s *Snapshot) Explain(caller, actor, server, tool string, at time.Time) (checks []Check, reason string) {
 	t := &trial{snapshot: s, at: at, caller: caller, actor: actor, server: server, tool: tool}
 	for _, step := range execution {
@@ -134,8 +146,22 @@ func toolEnabled(t *trial) finding {
 	return finding{t.rule.Enabled, t.tool, t.srv.Where}
 }
 
+// withinZone takes the stricter zone: a request can give away trust, not get any.
 func withinZone(t *trial) finding {
-	return finding{t.srv.DataClass <= t.who.Zone.Ceiling(), t.who.Zone.String(), t.who.Where}
+	zone := t.who.Zone
+	if t.zone != 0 {
+		zone = min(zone, t.zone)
+	}
+	return finding{t.srv.DataClass <= zone.Ceiling(), zone.String(), t.who.Where}
+}
+
+// adminWhereNeeded: an administrator is what an assertion proves to be one. An actor
+// that was asserted by name is none.
+func adminWhereNeeded(t *trial) finding {
+	if !t.rule.RequiresAdmin {
+		return finding{true, "not needed", t.srv.Where}
+	}
+	return finding{t.admin, t.actor, t.srv.Where}
 }
 
 // grantThere asks for an actor at every server, and for the actor's own grant at
