@@ -13,6 +13,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
 )
 
 func TestAssertion(t *testing.T) {
