@@ -7,8 +7,8 @@
 //
 // There: health, seal state, KV version 1 and 2 with check-and-set and patches,
 // cubbyholes, service tokens with parents, roles and lifetimes, response wrapping,
-// logins by AppRole, JWT, Kubernetes and certificate, signing by Transit, OIDC tokens
-// of an entity, namespaces, and policies with exact, "+" and trailing "*" paths.
+// logins by AppRole, JWT, Kubernetes and certificate, signatures and data keys of
+// Transit, OIDC tokens of an entity, namespaces, and policies with exact, "+" and trailing "*" paths.
 //
 // Not there: leases of anything but tokens, audit devices, batch tokens, what else
 // Transit, the identity engine and the auth methods do, quotas, replication, listing,
