@@ -19,8 +19,9 @@ const encrypts = "aes256-gcm96"
 // from least on decrypt.
 type encrypter struct {
 	versions []cipher.AEAD
-	made     []time.Time
-	least    int // min_decryption_version
+	since    []time.Time
+	least    int      // min_decryption_version
+	dataKeys []string // that it made, in base64
 }
 
 func newEncrypter() *encrypter {
@@ -38,7 +39,7 @@ func (e *encrypter) rotate() {
 	if err != nil {
 		panic(err)
 	}
-	e.versions, e.made = append(e.versions, aead), append(e.made, time.Now())
+	e.versions, e.since = append(e.versions, aead), append(e.since, time.Now())
 }
 
 func random(n int) []byte {
@@ -49,8 +50,8 @@ func random(n int) []byte {
 
 func (e *encrypter) describe(name string) document {
 	keys := document{}
-	for i := e.least; i <= len(e.made); i++ {
-		keys[strconv.Itoa(i)] = e.made[i-1].Unix()
+	for i := e.least; i <= len(e.since); i++ {
+		keys[strconv.Itoa(i)] = e.since[i-1].Unix()
 	}
 	return document{"name": name, "type": encrypts, "keys": keys, "latest_version": len(e.versions), "min_decryption_version": e.least}
 }
@@ -77,6 +78,7 @@ func (t transit) dataKey(below string, body document) reply {
 	version := len(e.versions)
 	sealed := e.versions[version-1].Seal(nil, nil, made, nil)
 	encode := base64.StdEncoding.EncodeToString
+	e.dataKeys = append(e.dataKeys, encode(made))
 	return reply{status: http.StatusOK, data: document{"key_version": version, "plaintext": encode(made),
 		"ciphertext": fmt.Sprintf("vault:v%d:%s", version, encode(sealed))}}
 }

@@ -209,7 +209,7 @@ func (s *Server) Live(name string) int {
 }
 
 // Secrets returns every value that must not show up anywhere else: tokens,
-// secret ids, and all strings that KV and the cubbyholes hold.
+// secret ids, data keys, and all strings that KV and the cubbyholes hold.
 func (s *Server) Secrets() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,6 +229,13 @@ func (s *Server) Secrets() []string {
 	for _, m := range s.auths {
 		for _, r := range m.roles {
 			values = append(values, r.secretIDs...)
+		}
+	}
+	for _, keys := range s.transits {
+		for _, key := range keys {
+			if key.encrypter != nil {
+				values = append(values, key.encrypter.dataKeys...)
+			}
 		}
 	}
 	return values
