@@ -185,18 +185,18 @@ func resultsBox(path string) (*seal.Box, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keys.results: %w", err)
 	}
-	var keys []secret.Text
+	var keys []seal.Key
 	for _, line := range strings.Fields(string(text)) {
-		keys = append(keys, secret.New(line))
+		key, err := seal.Own(secret.New(line))
+		if err != nil {
+			return nil, fmt.Errorf("keys.results: %q: %w", path, err)
+		}
+		keys = append(keys, key)
 	}
-	box, err := seal.New(keys...)
-	if err == nil && len(keys) == 0 {
-		err = errors.New("holds no key")
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("keys.results: %q: holds no key", path)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("keys.results: %q: %w", path, err)
-	}
-	return box, nil
+	return seal.New(keys...), nil
 }
 
 // Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".

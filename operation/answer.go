@@ -97,8 +97,8 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 // result where the grant no longer stands, or a suspension does.
 func (r *Runner) show(q policy.Question, a Answer) Answer {
 	a.Look = r.lookWith(a.Operation, r.now())
-	if a.Closed {
-		a.Withheld = fault.ResultClosed
+	if a.Closed != fault.None {
+		a.Withheld = a.Closed
 	}
 	if a.Result == nil {
 		return a
