@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/identity"
+	"onbehalf.internal/broker/secret"
 )
 
 // A Snapshot is one configuration file, read once and never changed.
@@ -95,7 +96,13 @@ type Store struct {
 
 // Keys are the broker's own, for what it keeps.
 type Keys struct {
-	Results string // path of the file with the keys that seal results; empty: none does
+	Results []SealingKey // the first seals results, each opens them; empty: none does
+}
+
+// A SealingKey is in a file, or stays in Vault.
+type SealingKey struct {
+	File    string // its path; empty: it stays in Vault
+	Transit secret.TransitRef
 }
 
 // A Caller is what policy knows of a caller besides who it is.
