@@ -168,7 +168,7 @@ var errKnown = errors.New("the operation is known")
 // assertion_replayed if the JTI belongs to another key of this caller; no_record
 // if this ledger cannot know whether the key has run, see [Ledger.Remembers]; one of
 // the store; or one of Vault's where results are sealed by a key there and it gives
-// no data key. Sealing must not wait for it: that happens inside the one writer.
+// no data key. It is asked for here since sealing happens inside the one writer.
 func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
 	if err := l.conf.Box.Ready(ctx); err != nil {
 		return Operation{}, false, err
