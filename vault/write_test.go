@@ -44,14 +44,11 @@ var newKinds = map[string]struct {
 		return noneWith(err, plain.IsZero() && wrapped == "")
 	}},
 	"Unwrap": {"PUT", "transit/decrypt/", func(ctx context.Context, c *vault.Client) error {
-		made, wrapped, err := c.DataKey(ctx, resultsKey)
+		_, wrapped, err := c.DataKey(ctx, resultsKey)
 		if err != nil {
 			return err
 		}
 		plain, err := c.Unwrap(ctx, resultsKey, wrapped)
-		if err == nil && plain.Reveal() != made.Reveal() && plain.Reveal() != key32 {
-			return errors.New("another data key came back")
-		}
 		return noneWith(err, plain.IsZero())
 	}},
 }
