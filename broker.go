@@ -11,12 +11,11 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"strings"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,9 +26,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
-	"onbehalf.internal/broker/ownfile"
 	"onbehalf.internal/broker/policy"
-	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/session"
 	"onbehalf.internal/broker/store"
@@ -112,7 +109,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if b.store, err = store.Open(ctx, store.Config{Path: c.Snapshot.Store.Path, Now: c.Now, Tamper: c.Tamper}); err != nil {
 		return err
 	}
-	box, err := resultsBox(c.Snapshot.Keys.Results)
+	box, err := b.resultsBox(c.Snapshot.Keys.Results)
 	if err != nil {
 		return err
 	}
@@ -174,29 +171,6 @@ func newVault(c Config) (*vault.Client, error) {
 		}
 	}
 	return vault.New(conf)
-}
-
-// resultsBox reads the keys that seal results; no path is no key.
-func resultsBox(path string) (*seal.Box, error) {
-	if path == "" {
-		return nil, nil
-	}
-	text, err := ownfile.Read(path, ownfile.Ours)
-	if err != nil {
-		return nil, fmt.Errorf("keys.results: %w", err)
-	}
-	var keys []secret.Text
-	for _, line := range strings.Fields(string(text)) {
-		keys = append(keys, secret.New(line))
-	}
-	box, err := seal.New(keys...)
-	if err == nil && len(keys) == 0 {
-		err = errors.New("holds no key")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("keys.results: %q: %w", path, err)
-	}
-	return box, nil
 }
 
 // Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".
@@ -337,7 +311,7 @@ func sameFoundation(a, b *policy.Snapshot) bool {
 	va, vb := a.Vault, b.Vault
 	ca, cb := va.CA, vb.CA
 	va.CA, vb.CA = nil, nil
-	return a.Listen == b.Listen && a.Store == b.Store && a.Keys == b.Keys && va == vb && equalPools(ca, cb)
+	return a.Listen == b.Listen && a.Store == b.Store && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
 }
 
 func equalPools(a, b *x509.CertPool) bool { return a == nil && b == nil || a != nil && a.Equal(b) }

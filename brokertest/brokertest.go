@@ -53,6 +53,7 @@ import (
 
 // Options change what is started. The zero value works.
 type Options struct {
+	KeyInVault  bool                     // results are sealed by a key that stays in Vault, see [ResultsKey]
 	Vault       string                   // address of a Vault in dev mode; empty: an in-memory one of our own
 	VaultToken  string                   // its root token; empty: $VAULT_TOKEN
 	API         string                   // where the broker listens; empty: a free loopback port
@@ -210,6 +211,11 @@ func (r *Rig) fillVault(ctx context.Context) error {
 	if err := r.admin.setUp(ctx); err != nil {
 		return err
 	}
+	if r.options.KeyInVault {
+		if err := r.admin.makeResultsKey(ctx); err != nil {
+			return err
+		}
+	}
 	r.subjects = []string{r.Provider.Mint("user:7", time.Hour), r.Provider.Mint("user:8", time.Hour)}
 	for path, value := range map[string]string{
 		"broker/subjects/7":        r.subjects[0],
@@ -232,7 +238,11 @@ func (r *Rig) SetCredential(ctx context.Context, path, value string) error {
 
 func (r *Rig) startBroker(ctx context.Context, o Options, environ ...string) (err error) {
 	if r.login == "" {
-		if r.login, err = r.admin.login(ctx); err != nil {
+		policies := []string{"broker"}
+		if o.KeyInVault {
+			policies = append(policies, "broker-results")
+		}
+		if r.login, err = r.admin.login(ctx, policies); err != nil {
 			return err
 		}
 	}

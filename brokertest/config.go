@@ -95,6 +95,9 @@ func (r *Rig) writeConfig(o Options) error {
 	text := strings.NewReplacer("API", api, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
 		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
 		"TOOLS", tools).Replace(configuration)
+	if o.KeyInVault {
+		text += "keys: {results: \"" + ResultsKey + "\"}\n"
+	}
 	if o.Config != nil {
 		text = o.Config(text)
 	}

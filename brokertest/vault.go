@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	deployvault "onbehalf.internal/broker/deploy/vault"
 )
@@ -37,9 +38,31 @@ func (v vaultAdmin) setUp(ctx context.Context) error {
 	return v.put(ctx, "auth/token/roles/broker-op", json.RawMessage(role))
 }
 
-// login makes the token that the broker starts with: its policy and no other.
-func (v vaultAdmin) login(ctx context.Context) (string, error) {
-	_, body, err := v.call(ctx, "POST", "auth/token/create", map[string]any{"policies": []string{"broker"}, "no_default_policy": true, "ttl": "1h"})
+// ResultsKey is the key that seals results with [Options.KeyInVault].
+const ResultsKey = "vault-transit:transit/broker"
+
+// makeResultsKey is setup.sh with -s broker.
+func (v vaultAdmin) makeResultsKey(ctx context.Context) error {
+	text, err := deployvault.Files.ReadFile("broker-results.hcl")
+	if err != nil {
+		return err
+	}
+	if status, _, err := v.call(ctx, "GET", "transit/keys/broker", nil); err != nil || status == http.StatusOK {
+		return err
+	}
+	policy := strings.ReplaceAll(string(text), `KEY"`, `broker"`)
+	if err := v.put(ctx, "sys/policies/acl/broker-results", map[string]string{"policy": policy}); err != nil {
+		return err
+	}
+	if err := v.put(ctx, "sys/mounts/transit", map[string]string{"type": "transit"}); err != nil {
+		return err
+	}
+	return v.put(ctx, "transit/keys/broker", map[string]string{"type": "aes256-gcm96"})
+}
+
+// login makes the token that the broker starts with: its policies and no other.
+func (v vaultAdmin) login(ctx context.Context, policies []string) (string, error) {
+	_, body, err := v.call(ctx, "POST", "auth/token/create", map[string]any{"policies": policies, "no_default_policy": true, "ttl": "1h"})
 	var answer struct {
 		Auth struct {
 			ClientToken string `json:"client_token"`

@@ -97,8 +97,8 @@ type Operation struct {
 	ResultExpires time.Time // when the result will be gone
 	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
 
-	Result []byte // exact bytes of the server's result or error object; nil while open, in lists, and where it is withheld
-	Closed bool   // there is a result, and no key of ours opens it
+	Result []byte       // exact bytes of the server's result or error object; nil while open, in lists, and where it is withheld
+	Closed fault.Reason // why there is a result that could not be opened; None otherwise
 	Legs   []audit.Leg
 	Hold   string
 
@@ -170,9 +170,13 @@ var errKnown = errors.New("the operation is known")
 // The error is a *fault.Error: request_key_conflict if the key belongs to
 // another Fingerprint, or Supersedes names what cannot be run a second time;
 // assertion_replayed if the JTI belongs to another key of this caller; no_record
-// if this ledger cannot know whether the key has run, see [Ledger.Remembers]; or
-// one of the store.
+// if this ledger cannot know whether the key has run, see [Ledger.Remembers]; one of
+// the store; or one of Vault's where results are sealed by a key there and it gives
+// no data key. It is asked for here since sealing happens inside the one writer.
 func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
+	if err := l.conf.Box.Ready(ctx); err != nil {
+		return Operation{}, false, err
+	}
 	records := []audit.Record{rec}
 	err = l.store.Commit(ctx, func(tx *store.Tx) (err error) {
 		if op, err = l.begin(tx, op); err == nil {
@@ -185,7 +189,7 @@ func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ O
 	case err == nil:
 		return op, true, nil
 	case errors.Is(err, errKnown):
-		return op, false, nil
+		return l.opened(ctx, op), false, nil // after the commit: it may ask Vault
 	}
 	return Operation{}, false, store.Failure("ledger.Begin", err)
 }
@@ -209,7 +213,7 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		case known.Fingerprint != op.Fingerprint:
 			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")
 		case known.Retry(l.now()) != fault.RetrySafe || known.Outcome.State == fault.InDoubt && known.Upstream != op.Upstream:
-			return l.dated(l.opened(known)), errKnown
+			return l.dated(known), errKnown
 		}
 		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt+1
 		op.FirstSent, op.Supersedes, op.SupersededBy, op.RepeatUntil = known.FirstSent, known.Supersedes, known.SupersededBy, known.RepeatUntil
@@ -286,7 +290,11 @@ func (l *Ledger) keep(tx *store.Tx, id string, result []byte) error {
 	if result == nil {
 		return nil
 	}
-	_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, l.conf.Box.Seal(result, id), id)
+	sealed, err := l.conf.Box.Seal(result, id)
+	if err != nil {
+		return err
+	}
+	_, err = tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, sealed, id)
 	return err
 }
 

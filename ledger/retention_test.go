@@ -241,19 +241,20 @@ func TestOneSecondRun(t *testing.T) {
 // all else is still told.
 func TestSealed(t *testing.T) {
 	r := newRig(t)
-	var err error
-	if r.box, err = seal.New(secret.New("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=")); err != nil {
+	key, err := seal.Own(secret.New("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="))
+	if err != nil {
 		t.Fatal(err)
 	}
+	r.box = seal.New(key)
 	r.reopen()
 	body := []byte(`{"content":[{"type":"text","text":"what-the-server-said"}]}`)
 	op := r.finished(op1(), succeeded, body)
-	if got := r.get(op); string(got.Result) != string(body) || got.Closed {
+	if got := r.get(op); string(got.Result) != string(body) || got.Closed != fault.None {
 		t.Errorf("%q", got.Result)
 	}
 	r.box = nil
 	r.reopen()
-	if got := r.get(op); got.Result != nil || !got.Closed || got.Outcome != succeeded {
+	if got := r.get(op); got.Result != nil || got.Closed != fault.ResultClosed || got.Outcome != succeeded {
 		t.Errorf("without the key: %q, %+v", got.Result, got.Outcome)
 	}
 	for _, suffix := range []string{"", "-wal"} {

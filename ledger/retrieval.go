@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"time"
 
 	"onbehalf.internal/broker/fault"
@@ -46,7 +47,7 @@ func (l *Ledger) one(ctx context.Context, op, where string, args ...any) (Operat
 	if err != nil || len(list) == 0 {
 		return Operation{}, false, store.Failure(op, err)
 	}
-	return list[0], true, nil
+	return l.opened(ctx, list[0]), true, nil
 }
 
 func (l *Ledger) all(ctx context.Context, op, where string, args ...any) ([]Operation, error) {
@@ -74,19 +75,29 @@ func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operat
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, l.dated(l.opened(l.vouched(op))))
+		list = append(list, l.dated(l.vouched(op)))
 	}
 	return list, rows.Err()
 }
 
 // opened has the result as it was. One that was changed in the file is closed
-// like one whose key is gone: nobody can say what it was.
-func (l *Ledger) opened(op Operation) Operation {
+// like one whose key is gone: nobody can say what it was. Where Vault was not there
+// to unwrap its data key it may be opened another time, so its reason is told.
+//
+// It may ask Vault and belongs neither into a transaction nor between rows.
+func (l *Ledger) opened(ctx context.Context, op Operation) Operation {
 	if op.Result == nil {
 		return op
 	}
-	body, err := l.conf.Box.Open(op.Result, op.ID)
-	op.Result, op.Closed = body, err != nil
+	body, err := l.conf.Box.Open(ctx, op.Result, op.ID)
+	away := (*fault.Error)(nil)
+	switch op.Result = body; {
+	case err == nil:
+	case errors.As(err, &away):
+		op.Closed = away.Reason
+	default:
+		op.Closed = fault.ResultClosed
+	}
 	return op
 }
 

@@ -106,8 +106,8 @@ func (r *Runner) show(q policy.Question, a Answer) Answer {
 	if a.DrainsUntil = (time.Time{}); a.Outcome.State == fault.InDoubt {
 		a.DrainsUntil = r.drainsUntil(a.ID)
 	}
-	if a.Closed {
-		a.Withheld = fault.ResultClosed
+	if a.Closed != fault.None {
+		a.Withheld = a.Closed
 	}
 	if a.Result == nil {
 		return a

@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"onbehalf.internal/broker/secret"
 )
 
 func (s *section) version() {
@@ -207,17 +209,44 @@ func readKeyFiles(s *section) (k Keys) {
 	}
 	defer s.end()
 	s.notYet("audit")
-	if name, ok := strings.CutPrefix(s.text("results", sealingKey), "file:"); ok {
-		k.Results = s.l.path(name)
-	}
+	k.Results = s.sealingKeys("results")
 	return k
 }
 
-func sealingKey(s string) string {
-	if name, ok := strings.CutPrefix(s, "file:"); !ok || name == "" || len(name) > 4096 {
-		return "must be file: and a path; a key in Vault is not available yet"
+const mostSealingKeys = 8
+
+// sealingKeys reads one key, or a list of them in their order: the first one seals.
+func (s *section) sealingKeys(key string) (all []SealingKey) {
+	n, ok := s.scalar(key, text, list)
+	if !ok {
+		return nil
 	}
-	return ""
+	entries, name := []*node{n}, func(int) string { return key }
+	if n.kind == list {
+		entries, name = s.items(key, mostSealingKeys), func(i int) string { return key + "[" + strconv.Itoa(i) + "]" }
+	}
+	for i, n := range entries {
+		if !s.isOf(n, name(i), text) {
+			continue
+		}
+		switch k, ok := s.sealingKey(n.value); {
+		case !ok:
+			s.reportAt(n.line, name(i), quote(n.value)+` must be a file with keys, "file:<path>", or a key that stays in Vault, "vault-transit:<mount>/<key>"`)
+		case slices.Contains(all, k):
+			s.reportAt(n.line, name(i), quote(n.value)+" is listed twice; remove one")
+		default:
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+func (s *section) sealingKey(value string) (SealingKey, bool) {
+	if name, ok := strings.CutPrefix(value, "file:"); ok {
+		return SealingKey{File: s.l.path(name)}, name != "" && len(name) <= 4096
+	}
+	ref, err := secret.ParseTransitRef(value)
+	return SealingKey{Transit: ref}, err == nil
 }
 
 const mostKept = 10 * 366 * 24 * time.Hour

@@ -147,9 +147,26 @@ func TestLoadRefusesValues(t *testing.T) {
 		{"version: 1\n", "", "version", 0, "missing"},
 		{store + "\n", "", "store", -6, "missing"},
 
+		// keys
+		{store, store + "\nkeys: {results: \"vault:kv/x#y\"}", "keys.results", 1, `"vault:kv/x#y" must be a file with keys, "file:<path>", or a key that stays in Vault, "vault-transit:<mount>/<key>"`},
+		{store, store + "\nkeys: {results: \"vault:transit/broker\"}", "keys.results", 1, "a key that stays in Vault"},
+		{store, store + "\nkeys: {results: \"vault-transit:transit\"}", "keys.results", 1, "a key that stays in Vault"},
+		{store, store + "\nkeys: {results: \"vault-transit:transit/a/b\"}", "keys.results", 1, "a key that stays in Vault"},
+		{store, store + "\nkeys: {results: \"vault-transit:transit/+\"}", "keys.results", 1, "a key that stays in Vault"},
+		{store, store + "\nkeys: {results: \"file:\"}", "keys.results", 1, "a file with keys"},
+		{store, store + "\nkeys: {results: \"broker/results.key\"}", "keys.results", 1, "a file with keys"},
+		{store, store + "\nkeys: {results: \"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA1=\"}", "keys.results", 1, "the value (not shown) must be a file with keys"},
+		{store, store + "\nkeys: {results: \"file:" + strings.Repeat("x", 4097) + "\"}", "keys.results", 1, "a file with keys"},
+		{store, store + "\nkeys: {results: []}", "keys.results", 1, "empty list"},
+		{store, store + "\nkeys: {results: {file: x}}", "keys.results", 1, "is a mapping; write text"},
+		{store, store + "\nkeys: {results: 7}", "keys.results", 1, "put it in quotes"},
+		{store, store + "\nkeys: {results: [\"file:a\", 7]}", "keys.results[1]", 1, "put it in quotes"},
+		{store, store + "\nkeys: {results: [\"file:a\", \"file:b\", \"file:a\"]}", "keys.results[2]", 1, `"file:a" is listed twice; remove one`},
+		{store, store + "\nkeys: {results: [\"vault-transit:t/a\", \"vault-transit:t/a\"]}", "keys.results[1]", 1, "listed twice"},
+		{store, store + "\nkeys: {results: [\"file:a\",\n  \"vault:transit/x\"]}", "keys.results[1]", 2, "a key that stays in Vault"},
+		{store, store + "\nkeys: {results: [\"file:0\"" + strings.Repeat(", \"file:x\"", 8) + "]}", "keys.results", 1, "at most 8 are allowed"},
+
 		// not there yet
-		{store, store + "\nkeys: {results: \"vault:kv/x#y\"}", "keys.results", 1, "not available yet"},
-		{store, store + "\nkeys: {results: \"file:\"}", "keys.results", 1, "must be file: and a path"},
 		{store, store + "\nkeys: {audit: \"file:x\"}", "keys.audit", 1, "not available yet"},
 		{listen, `listen: {api: "127.0.0.1:8471", tls: {cert: x}}`, "listen.tls", 0, "not available yet"},
 		{bearer, bearer + "\n    client_cert: {subject: x}", "callers.gateway.client_cert", 1, "not available yet"},

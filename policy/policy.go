@@ -37,6 +37,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/identity"
+	"onbehalf.internal/broker/secret"
 )
 
 // A Snapshot is one configuration file, read once and never changed.
@@ -99,7 +100,13 @@ type Store struct {
 
 // Keys are the broker's own, for what it keeps.
 type Keys struct {
-	Results string // path of the file with the keys that seal results; empty: none does
+	Results []SealingKey // the first seals results, each opens them; empty: none does
+}
+
+// A SealingKey is in a file, or stays in Vault.
+type SealingKey struct {
+	File    string // its path; empty: it stays in Vault
+	Transit secret.TransitRef
 }
 
 // Calls are how many operations may be begun; 0: any number.

@@ -108,7 +108,7 @@ servers:
     enabled: true
     auth: {mode: legacy, credential: "vault:kv/broker/servers/tickets#key", placement: header, header: X-Api-Key}
     tools: {send: {enabled: true}, purge: {enabled: true, effect: idempotent}, search: {enabled: true, effect: read, drain_window: 2m}}
-keys: {results: "file:results.key"}
+keys: {results: ["vault-transit:transit/broker", "file:results.key"]}
 `
 
 func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
@@ -215,7 +215,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 	for name, r := range map[string]struct{ want, got any }{
 		"path":    {path, s.Path},
 		"listen":  {policy.Listen{API: "unix:/run/broker/api.sock", Metrics: "[::1]:8472"}, s.Listen},
-		"keys":    {policy.Keys{Results: filepath.Join(dir, "results.key")}, s.Keys},
+		"keys":    {policy.Keys{Results: []policy.SealingKey{{Transit: transit(t, "vault-transit:transit/broker")}, {File: filepath.Join(dir, "results.key")}}}, s.Keys},
 		"store":   {policy.Store{Path: filepath.Join(dir, "data/broker.db"), Results: 24 * time.Hour, Keys: 48 * time.Hour}, s.Store},
 		"timeout": {90 * time.Second, s.Timeout},
 		"calls":   {policy.Calls{PerHour: 50}, s.Calls},

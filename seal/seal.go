@@ -1,6 +1,7 @@
 // Package seal closes what the ledger keeps of servers' answers: it compresses a
 // body, and where the operator gave a key, encrypts it (AES-256-GCM), so that a
-// copy of the database alone shows no result.
+// copy of the database alone shows no result. A key is the broker's own, or stays
+// in Vault, which makes and unwraps data keys with it (transit.go).
 //
 // What always holds:
 //
@@ -8,6 +9,8 @@
 //   - A sealed body opens only for what it was sealed for: its operation. It
 //     cannot be moved to another one.
 //   - The first key seals; every key opens. Without its key a body stays closed.
+//   - Where there is a key, Seal returns no body that is not sealed. It waits for
+//     nothing: what it needs of Vault [Box.Ready] has asked for before.
 //   - A body from before there was a Box is returned as it is.
 //
 // It does not hide how long a body is, roughly, and not when it was written.
@@ -16,12 +19,14 @@ package seal
 import (
 	"bytes"
 	"compress/flate"
+	"context"
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 
 	"onbehalf.internal/broker/secret"
@@ -29,8 +34,9 @@ import (
 
 // The first byte of a body. JSON begins with none of them.
 const (
-	deflated = 1 // RFC 1951
-	closed   = 2 // key id, nonce, AES-256-GCM over a body of one of the other forms
+	deflated  = 1 // RFC 1951
+	closed    = 2 // key id, nonce, AES-256-GCM over a body that is deflated or as it was
+	enveloped = 3 // key id, length and text of a wrapped data key, and the rest as in closed
 )
 
 const (
@@ -42,57 +48,92 @@ const (
 
 // A Box seals and opens. The zero Box compresses alone. It is safe for
 // concurrent use.
-type Box struct{ keys []key }
+type Box struct{ keys []Key }
 
-type key struct {
+// A Key is one of the broker's own, or stays in Vault.
+type Key struct {
+	form byte // of the bodies that it seals
 	id   [idSize]byte
-	aead cipher.AEAD
+	own  cipher.AEAD // nil: it stays in Vault
+	away *transit    // nil: it is our own
 }
 
-// New returns a Box with keys: 32 bytes each, in base64. The first one seals.
-func New(keys ...secret.Text) (*Box, error) {
-	b := &Box{}
-	for _, text := range keys {
-		raw, err := base64.StdEncoding.DecodeString(text.Reveal())
-		if err != nil || len(raw) != keySize {
-			return nil, errors.New("a key must be 32 bytes in base64, such as `openssl rand -base64 32` makes")
-		}
-		block, err := aes.NewCipher(raw)
-		if err != nil {
-			return nil, err
-		}
-		aead, err := cipher.NewGCMWithRandomNonce(block)
-		if err != nil {
-			return nil, err
-		}
-		sum := sha256.Sum256(append([]byte("broker results key id"), raw...))
-		b.keys = append(b.keys, key{[idSize]byte(sum[:idSize]), aead})
+// New returns a Box with keys. The first one seals.
+func New(keys ...Key) *Box { return &Box{keys} }
+
+// Own returns a key of the broker's own: 32 bytes, in base64.
+func Own(text secret.Text) (Key, error) {
+	raw, err := decode(text)
+	if err != nil {
+		return Key{}, err
 	}
-	return b, nil
+	aead, err := newAEAD(raw)
+	return Key{form: closed, id: idOf("broker results key id", raw), own: aead}, err
 }
 
-// Seal closes body for what it is about, an operation's id.
-func (b *Box) Seal(body []byte, about string) []byte {
+func decode(text secret.Text) ([]byte, error) {
+	raw, err := base64.StdEncoding.DecodeString(text.Reveal())
+	if err != nil || len(raw) != keySize {
+		return nil, errors.New("a key must be 32 bytes in base64, such as `openssl rand -base64 32` makes")
+	}
+	return raw, nil
+}
+
+func newAEAD(raw []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(raw)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+func idOf(label string, what []byte) [idSize]byte {
+	sum := sha256.Sum256(append([]byte(label), what...))
+	return [idSize]byte(sum[:idSize])
+}
+
+// Ready makes sure that Seal has what it needs. With a key that stays in Vault it may
+// ask for a data key, and wait as long as ctx and the question last; the error is
+// Vault's.
+func (b *Box) Ready(ctx context.Context) error {
+	if len(b.keys) == 0 || b.keys[0].away == nil {
+		return nil
+	}
+	return b.keys[0].away.ready(ctx)
+}
+
+// Seal closes body for what it is about, an operation's id. It fails if there has to
+// be a data key and Ready has not been asked for one.
+func (b *Box) Seal(body []byte, about string) ([]byte, error) {
 	if small := deflate(body); small != nil {
 		body = small
 	}
 	if len(b.keys) == 0 {
-		return body
+		return body, nil
 	}
 	k := b.keys[0]
-	head := append([]byte{closed}, k.id[:]...)
-	return k.aead.Seal(head, nil, body, []byte(about))
+	head, aead := append([]byte{k.form}, k.id[:]...), k.own
+	if k.away != nil {
+		data, err := k.away.sealing()
+		if err != nil {
+			return nil, err
+		}
+		head, aead = data.appendTo(head), data.aead
+	}
+	return aead.Seal(head, nil, body, []byte(about)), nil
 }
 
-// ErrClosed says that none of the keys opens a body.
+// ErrClosed says that none of the keys opens a body, or that Vault will not unwrap
+// its data key as that key stands.
 var ErrClosed = errors.New("no key opens this")
 
-// Open returns the body that was sealed about the same. The error is ErrClosed,
-// or says that the body is damaged.
-func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
-	if len(sealed) > 0 && sealed[0] == closed {
+// Open returns the body that was sealed about the same. The error is ErrClosed, or
+// says that the body is damaged, or is Vault's where a data key could not be had: then
+// it may open another time.
+func (b *Box) Open(ctx context.Context, sealed []byte, about string) ([]byte, error) {
+	if len(sealed) > 0 && (sealed[0] == closed || sealed[0] == enveloped) {
 		var err error
-		if sealed, err = b.decrypt(sealed[1:], about); err != nil {
+		if sealed, err = b.decrypt(ctx, sealed[0], sealed[1:], about); err != nil {
 			return nil, err
 		}
 	}
@@ -102,17 +143,26 @@ func (b *Box) Open(sealed []byte, about string) ([]byte, error) {
 	return sealed, nil
 }
 
-func (b *Box) decrypt(rest []byte, about string) ([]byte, error) {
+func (b *Box) decrypt(ctx context.Context, form byte, rest []byte, about string) ([]byte, error) {
 	if len(rest) < idSize {
-		return nil, errors.New("a sealed body is too short")
+		return nil, errDamaged
 	}
-	for _, k := range b.keys {
-		if bytes.Equal(k.id[:], rest[:idSize]) {
-			return k.aead.Open(nil, nil, rest[idSize:], []byte(about))
+	id, rest := [idSize]byte(rest[:idSize]), rest[idSize:]
+	i := slices.IndexFunc(b.keys, func(k Key) bool { return k.form == form && k.id == id })
+	if i < 0 {
+		return nil, ErrClosed
+	}
+	aead := b.keys[i].own
+	if form == enveloped {
+		var err error
+		if aead, rest, err = b.keys[i].away.opening(ctx, rest); err != nil {
+			return nil, err
 		}
 	}
-	return nil, ErrClosed
+	return aead.Open(nil, nil, rest, []byte(about))
 }
+
+var errDamaged = errors.New("the head of a sealed body is damaged")
 
 // deflaters are costly to make: half a megabyte each.
 var deflaters = sync.Pool{New: func() any { w, _ := flate.NewWriter(nil, flate.BestSpeed); return w }}

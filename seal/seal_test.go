@@ -20,11 +20,25 @@ func newKey() secret.Text {
 
 func box(t testing.TB, keys ...secret.Text) *seal.Box {
 	t.Helper()
-	b, err := seal.New(keys...)
+	var own []seal.Key
+	for _, text := range keys {
+		key, err := seal.Own(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own = append(own, key)
+	}
+	return seal.New(own...)
+}
+
+// mustSeal seals what has to be sealed.
+func mustSeal(t testing.TB, b *seal.Box, body []byte) []byte {
+	t.Helper()
+	sealed, err := b.Seal(body, "op")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return b
+	return sealed
 }
 
 // bodies are short, long, already dense, empty, and such that begin like a mark.
@@ -37,8 +51,8 @@ func bodies() [][]byte {
 func TestByteForByte(t *testing.T) {
 	for name, b := range map[string]*seal.Box{"without a key": box(t), "with one": box(t, newKey()), "with two": box(t, newKey(), newKey()), "zero": {}} {
 		for _, body := range bodies() {
-			sealed := b.Seal(body, "op")
-			got, err := b.Open(sealed, "op")
+			sealed := mustSeal(t, b, body)
+			got, err := b.Open(t.Context(), sealed, "op")
 			if err != nil || !bytes.Equal(got, body) {
 				t.Errorf("%s: %.40q became %.40q, %v", name, body, got, err)
 			}
@@ -56,7 +70,7 @@ func TestByteForByte(t *testing.T) {
 func TestKeys(t *testing.T) {
 	old, current := newKey(), newKey()
 	body := []byte(`{"content":[]}`)
-	byOld := box(t, old).Seal(body, "op")
+	byOld := mustSeal(t, box(t, old), body)
 	for _, tc := range []struct {
 		name   string
 		box    *seal.Box
@@ -76,7 +90,7 @@ func TestKeys(t *testing.T) {
 		{"damaged deflate", box(t), []byte{1, 0xff, 0xff}, "op", errors.New("any")},
 		{"from before", box(t, current), body, "op", nil},
 	} {
-		got, err := tc.box.Open(tc.sealed, tc.about)
+		got, err := tc.box.Open(t.Context(), tc.sealed, tc.about)
 		switch {
 		case tc.want == nil && (err != nil || !bytes.Equal(got, body)),
 			tc.want != nil && (err == nil || got != nil),
@@ -85,7 +99,7 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "short", base64.StdEncoding.EncodeToString(make([]byte, 16)), strings.Repeat("x", 44)} {
-		if _, err := seal.New(secret.New(bad)); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
+		if _, err := seal.Own(secret.New(bad)); err == nil || bad != "" && strings.Contains(err.Error(), bad) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -101,11 +115,11 @@ func FuzzOpen(f *testing.F) {
 	key := newKey()
 	b := box(f, key)
 	for _, body := range bodies() {
-		f.Add(b.Seal(body, "op"))
-		f.Add(box(f).Seal(body, "op"))
+		f.Add(mustSeal(f, b, body))
+		f.Add(mustSeal(f, box(f), body))
 	}
 	f.Fuzz(func(t *testing.T, sealed []byte) {
-		got, err := b.Open(sealed, "op")
+		got, err := b.Open(t.Context(), sealed, "op")
 		if err != nil && got != nil {
 			t.Errorf("%v with a body", err)
 		}

@@ -6,7 +6,8 @@ import (
 )
 
 // A TransitRef names a key of a Vault Transit engine: vault-transit:<mount>/<key>.
-// The key stays in Vault, which signs with it. The zero TransitRef names nothing.
+// The key stays in Vault, which signs with it or wraps data keys. The zero TransitRef
+// names nothing.
 type TransitRef struct{ mount, key string }
 
 // ParseTransitRef checks s. Like a [Ref], a TransitRef holds no segment that

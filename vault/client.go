@@ -2,7 +2,8 @@
 // stays logged in, reads credentials, and holds each operation's exchanged token
 // where it cannot outlive us. Where a grant or a profile says so it replaces a
 // stored credential at a known version (write.go), gets a token that Vault issues
-// (oidc.go), and has a key sign that never leaves Vault (transit.go).
+// (oidc.go), and has a key sign, or wrap a data key, that never leaves Vault
+// (transit.go).
 //
 // A token is held in the cubbyhole of an epoch: a short-lived child token that
 // we mint every 30 seconds through a token role. Only the epoch can read its

@@ -9,6 +9,7 @@ import (
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/secret"
+	"onbehalf.internal/broker/strictjson"
 )
 
 // A scheme is what Transit has to be told for one JWS algorithm, and how many
@@ -87,4 +88,80 @@ func signatureIn(a answer) ([]byte, bool) {
 	}
 	signature, err := base64.RawURLEncoding.DecodeString(m[1])
 	return signature, err == nil
+}
+
+// A data key has 32 bytes: AES-256.
+const dataKeySize = 32
+
+// DataKey has a Transit key make a data key. It returns its 32 bytes in base64, and
+// the same wrapped by the newest version of the key, which never leaves Vault. It
+// fails with credential_missing where no such key encrypts.
+func (c *Client) DataKey(ctx context.Context, key secret.TransitRef) (plain secret.Text, wrapped string, err error) {
+	const op = "vault.DataKey"
+	data, err := c.encrypted(ctx, op, key, "datakey/plaintext", map[string]string{"bits": "256"})
+	if err != nil {
+		return secret.Text{}, "", err
+	}
+	plain, ok := plainIn(data)
+	wrapped, ok2 := wrappedIn(data)
+	if !ok || !ok2 {
+		return secret.Text{}, "", fault.New(op, fault.VaultUnexpected, "an answer without a data key of 32 bytes")
+	}
+	return plain, wrapped, nil
+}
+
+// Unwrap has a Transit key unwrap a data key that it has wrapped: 32 bytes, in
+// base64. It fails with credential_missing where Vault will not do that with the key
+// as it stands: gone, another one, or its min_decryption_version raised.
+func (c *Client) Unwrap(ctx context.Context, key secret.TransitRef, wrapped string) (plain secret.Text, err error) {
+	const op = "vault.Unwrap"
+	data, err := c.encrypted(ctx, op, key, "decrypt", map[string]string{"ciphertext": wrapped})
+	if err != nil {
+		return secret.Text{}, err
+	}
+	plain, ok := plainIn(data)
+	if !ok {
+		return secret.Text{}, fault.New(op, fault.VaultUnexpected, "an answer without a data key of 32 bytes")
+	}
+	return plain, nil
+}
+
+// encrypted asks a key that encrypts for what it does, and returns the answer's data.
+func (c *Client) encrypted(ctx context.Context, op string, key secret.TransitRef, what string, body map[string]string) (data map[string]strictjson.Raw, err error) {
+	if key.IsZero() {
+		return nil, fault.New(op, fault.CredentialRejected, "no key is named")
+	}
+	err = c.asLogin(ctx, op, func(l *login) error {
+		a, err := write(ctx, l.client, key.Mount()+"/"+what+"/"+key.Key(), body)
+		switch {
+		case err != nil:
+			return unanswered(op, err)
+		case a.status == http.StatusBadRequest, a.status == http.StatusNotFound:
+			// Vault says 400 whatever is wrong with the key, or with what is to be decrypted.
+			return fault.New(op, fault.CredentialMissing, fmt.Sprintf("Vault answered %d: does the key %q encrypt, and is it the one from before?", a.status, key))
+		case a.status != http.StatusOK:
+			return unwanted(op, a)
+		}
+		data = a.object("data")
+		return nil
+	})
+	return data, err
+}
+
+// plainIn returns the data key as it came. The length rules out the line breaks that
+// the decoder would skip.
+func plainIn(data map[string]strictjson.Raw) (secret.Text, bool) {
+	text, _ := member[string](data, "plaintext")
+	raw, err := base64.StdEncoding.Strict().DecodeString(text)
+	ok := err == nil && len(raw) == dataKeySize && len(text) == base64.StdEncoding.EncodedLen(dataKeySize)
+	return secret.New(text), ok
+}
+
+// vault:v<version of the key>:<the data key, encrypted>; by RSA-4096 that has 684
+// characters, and less by every other kind of key.
+var wrapping = regexp.MustCompile(`^vault:v[1-9][0-9]{0,9}:[A-Za-z0-9+/]{1,700}={0,2}$`)
+
+func wrappedIn(data map[string]strictjson.Raw) (string, bool) {
+	text, _ := member[string](data, "ciphertext")
+	return text, wrapping.MatchString(text)
 }

@@ -35,11 +35,25 @@ var newKinds = map[string]struct {
 		token, err := c.IssueOIDC(ctx, "identity", "user-7")
 		return noneWith(err, token.IsZero())
 	}},
-	"Sign": {"PUT", "transit/", func(ctx context.Context, c *vault.Client) error {
+	"Sign": {"PUT", "transit/sign/", func(ctx context.Context, c *vault.Client) error {
 		signature, err := c.Sign(ctx, must(secret.ParseTransitRef("vault-transit:transit/client")), "ES256", []byte("header.payload"))
 		return noneWith(err, signature == nil)
 	}},
+	"DataKey": {"PUT", "transit/datakey/", func(ctx context.Context, c *vault.Client) error {
+		plain, wrapped, err := c.DataKey(ctx, resultsKey)
+		return noneWith(err, plain.IsZero() && wrapped == "")
+	}},
+	"Unwrap": {"PUT", "transit/decrypt/", func(ctx context.Context, c *vault.Client) error {
+		_, wrapped, err := c.DataKey(ctx, resultsKey)
+		if err != nil {
+			return err
+		}
+		plain, err := c.Unwrap(ctx, resultsKey, wrapped)
+		return noneWith(err, plain.IsZero())
+	}},
 }
+
+var resultsKey = must(secret.ParseTransitRef("vault-transit:transit/results"))
 
 // noneWith fails a call that says both yes and no, or neither.
 func noneWith(err error, none bool) error {
@@ -65,11 +79,14 @@ func (b *box) prepared(t *testing.T) *vault.Client {
 		path "auth/token/lookup-self" { capabilities = ["read"] }
 		path "kv/data/broker/refresh/+" { capabilities = ["read", "patch"] }
 		path "identity/oidc/token/user-7" { capabilities = ["read"] }
-		path "transit/sign/client" { capabilities = ["update"] }`)+`"}`, "")
+		path "transit/sign/client" { capabilities = ["update"] }
+		path "transit/datakey/plaintext/results" { capabilities = ["update"] }
+		path "transit/decrypt/results" { capabilities = ["update"] }`)+`"}`, "")
 	b.ask(t, "identity/oidc/key/broker", `{"algorithm":"ES256"}`, "")
 	b.ask(t, "identity/oidc/role/user-7", `{"key":"broker","ttl":"5m"}`, "")
 	b.ask(t, "sys/mounts/transit", `{"type":"transit"}`, "")
 	b.ask(t, "transit/keys/client", `{"type":"ecdsa-p256"}`, "")
+	b.ask(t, "transit/keys/results", `{"type":"aes256-gcm96"}`, "")
 	c, _ := run(t, b.loggedIn(t))
 	return ready(t, c)
 }
@@ -116,6 +133,9 @@ func TestNewKindsFail(t *testing.T) {
 	}
 }
 
+// key32 is 32 bytes in base64.
+var key32 = strings.Repeat("A", 43) + "="
+
 // Answers of Vault that are of no use for one of the calls.
 func TestNewKindsAreReadStrictly(t *testing.T) {
 	for _, row := range []struct {
@@ -143,6 +163,23 @@ func TestNewKindsAreReadStrictly(t *testing.T) {
 		{"Sign", `{"data":{"signature":"vault:v1:AAAA"}}`, fault.CredentialRejected},
 		{"Sign", `{"data":{"signature":"vault:v1:` + strings.Repeat("A", 87) + `"}}`, fault.CredentialRejected},
 		{"Sign", `{"data":{"signature":"vault:v1:` + strings.Repeat("A", 86) + `"}}`, ""},
+		{"DataKey", `{"data":{}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"` + key32 + `"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"ciphertext":"vault:v1:AAAA"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"` + key32 + `","ciphertext":"vault:v0:AAAA"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"` + key32 + `","ciphertext":"vault:v1:"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"` + key32 + `","ciphertext":"vault:v1:` + strings.Repeat("A", 701) + `"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"` + key32 + `","ciphertext":"` + key32 + `"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"AAAAAAAAAAAAAAAAAAAAAA==","ciphertext":"vault:v1:AAAA"}}`, fault.VaultUnexpected},
+		{"DataKey", `{"data":{"plaintext":"` + key32 + `","ciphertext":"vault:v1:AAAA"}}`, ""},
+		{"Unwrap", `{"data":{}}`, fault.VaultUnexpected},
+		{"Unwrap", `{"data":{"plaintext":""}}`, fault.VaultUnexpected},
+		{"Unwrap", `{"data":{"plaintext":"AAAAAAAAAAAAAAAAAAAAAA=="}}`, fault.VaultUnexpected}, // 16 bytes
+		{"Unwrap", `{"data":{"plaintext":"A` + key32 + `"}}`, fault.VaultUnexpected},
+		{"Unwrap", `{"data":{"plaintext":"\n` + key32 + `"}}`, fault.VaultUnexpected},
+		{"Unwrap", `{"data":{"plaintext":"` + strings.Repeat("A", 42) + `B="}}`, fault.VaultUnexpected},
+		{"Unwrap", `{"data":{"plaintext":["` + key32 + `"]}}`, fault.VaultUnexpected},
+		{"Unwrap", `{"data":{"plaintext":"` + key32 + `"}}`, ""},
 	} {
 		t.Run(row.kind+" "+row.body, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *box) {
@@ -208,11 +245,17 @@ func TestWhatIsStoredMustComeBack(t *testing.T) {
 	})
 }
 
-func TestNoKeySignsNothing(t *testing.T) {
+func TestNoKeyDoesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, b *box) {
 		c := b.prepared(t)
 		if _, err := c.Sign(t.Context(), secret.TransitRef{}, "ES256", []byte("x")); fault.ReasonOf(err) != fault.CredentialRejected {
 			t.Errorf("Sign = %v", err)
+		}
+		if _, _, err := c.DataKey(t.Context(), secret.TransitRef{}); fault.ReasonOf(err) != fault.CredentialRejected {
+			t.Errorf("DataKey = %v", err)
+		}
+		if _, err := c.Unwrap(t.Context(), secret.TransitRef{}, "vault:v1:AAAA"); fault.ReasonOf(err) != fault.CredentialRejected {
+			t.Errorf("Unwrap = %v", err)
 		}
 	})
 }
@@ -272,6 +315,7 @@ func FuzzNewKinds(f *testing.F) {
 	f.Add([]byte(`{"data":{"data":{"refresh":"x"},"metadata":{"version":1}}}`), 200)
 	f.Add([]byte(`{"data":{"signature":"vault:v1:`+strings.Repeat("A", 86)+`"}}`), 200)
 	f.Add([]byte(`{"data":{"token":"x","version":2}}`), 200)
+	f.Add([]byte(`{"data":{"plaintext":"`+key32+`","ciphertext":"vault:v1:AAAA"}}`), 200)
 	f.Add([]byte(`{"errors":[]}`), 404)
 	f.Fuzz(func(t *testing.T, body []byte, status int) {
 		if status < 200 || status > 599 {

@@ -4,7 +4,7 @@ package deployvault
 
 import "embed"
 
-// Files holds broker.hcl, broker-op.hcl and broker-op.json.
+// Files holds broker.hcl, broker-op.hcl, broker-op.json and broker-results.hcl.
 //
-//go:embed broker.hcl broker-op.hcl broker-op.json
+//go:embed broker.hcl broker-op.hcl broker-op.json broker-results.hcl
 var Files embed.FS

@@ -2,7 +2,7 @@
 # Sets up a Vault for the broker: the KV engine at kv/ if nothing is there, the
 # policies "broker" and "broker-op", and the token role "broker-op".
 #
-#   VAULT_ADDR=https://vault.example.org:8200 VAULT_TOKEN=... sh setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]
+#   VAULT_ADDR=https://vault.example.org:8200 VAULT_TOKEN=... sh setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY] [-s KEY]
 #
 # With VAULT_NAMESPACE all of it is put into that namespace, which has to be there.
 #
@@ -13,6 +13,7 @@
 #   -r       policy "broker-refresh": replace rotated refresh tokens below kv/broker/refresh/
 #   -o ROLE  policy "broker-oidc": tokens by the OIDC role ROLE, which is made with the key "broker" (ES256)
 #   -t KEY   policy "broker-transit": signatures by the key KEY, which is made (ECDSA P-256) in the engine at transit/
+#   -s KEY   policy "broker-results": data keys for stored results by the key KEY, which is made (AES-256-GCM) at the same place
 #
 # A role or a key that is there already is left as it is. Running the script again
 # with the same flags changes nothing else. It needs curl; CURL_CA_BUNDLE names another CA.
@@ -21,21 +22,23 @@ here=$(dirname "$0")
 
 fail() { echo "setup.sh: $*" >&2; exit 1; }
 
-secret_id_file= refresh= oidc_role= transit_key=
-while getopts a:ro:t: flag; do
+secret_id_file= refresh= oidc_role= transit_key= results_key=
+while getopts a:ro:t:s: flag; do
 	case $flag in
 	a) secret_id_file=$OPTARG ;;
 	r) refresh=yes ;;
 	o) oidc_role=$OPTARG ;;
 	t) transit_key=$OPTARG ;;
-	*) fail "usage: setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]" ;;
+	s) results_key=$OPTARG ;;
+	*) fail "usage: setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY] [-s KEY]" ;;
 	esac
 done
-for name in "$oidc_role" "$transit_key"; do
+for name in "$oidc_role" "$transit_key" "$results_key"; do
 	case $name in
 	*[!A-Za-z0-9_-]* | -*) fail "\"$name\" is no name: letters, digits, _ and -" ;;
 	esac
 done
+[ -z "$results_key" ] || [ "$results_key" != "$transit_key" ] || fail "-t and -s need two keys: one signs, the other encrypts"
 [ -n "${VAULT_ADDR:-}" ] || fail "VAULT_ADDR is not set"
 [ -n "${VAULT_TOKEN:-}" ] || fail "VAULT_TOKEN is not set"
 command -v curl >/dev/null || fail "curl is not installed"
@@ -116,6 +119,11 @@ if [ -n "$transit_key" ]; then
 	unless sys/mounts/transit '{"type":"transit"}'
 	unless "transit/keys/$transit_key" '{"type":"ecdsa-p256"}'
 	grant broker-transit "s/KEY\"/$transit_key\"/"
+fi
+if [ -n "$results_key" ]; then
+	unless sys/mounts/transit '{"type":"transit"}'
+	unless "transit/keys/$results_key" '{"type":"aes256-gcm96"}'
+	grant broker-results "s/KEY\"/$results_key\"/"
 fi
 
 [ -n "$secret_id_file" ] || exit 0

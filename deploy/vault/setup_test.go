@@ -72,12 +72,12 @@ func testSetUp(t *testing.T, address, token string) {
 	if plain, ok := setUp(t, address, token); !ok || strings.Contains(plain, "role_id") {
 		t.Errorf("without -a it says:\n%s", plain)
 	}
-	more, ok := setUp(t, address, token, "-a", file, "-r", "-o", "broker-user-7", "-t", "broker-client")
-	repeated, ok2 := setUp(t, address, token, "-a", file, "-r", "-o", "broker-user-7", "-t", "broker-client")
+	more, ok := setUp(t, address, token, "-a", file, "-r", "-o", "broker-user-7", "-t", "broker-client", "-s", "broker")
+	repeated, ok2 := setUp(t, address, token, "-a", file, "-r", "-o", "broker-user-7", "-t", "broker-client", "-s", "broker")
 	if !ok || !ok2 || more != repeated {
 		t.Errorf("with more policies it says:\n%s\nand then:\n%s", more, repeated)
 	}
-	for _, policy := range []string{"broker-refresh", "broker-oidc", "broker-transit"} {
+	for _, policy := range []string{"broker-refresh", "broker-oidc", "broker-transit", "broker-results"} {
 		if strings.Contains(first, policy) || !strings.Contains(more, "policy "+policy+": set\n") {
 			t.Errorf("of policy %s it says:\n%s\nand then:\n%s", policy, first, more)
 		}
@@ -140,8 +140,10 @@ func TestSetUpSaysWhatIsWrong(t *testing.T) {
 		{"not a Vault", other.URL, "token", nil, "setup.sh: " + other.URL + " is no Vault: it answered 404\n"},
 		{"a token without the right", url, powerless, nil, "setup.sh: mounting kv/: Vault answered 403: VAULT_TOKEN may not do this\n"},
 		{"a place that cannot be written", url, dev.RootToken(), []string{"-a", "/nowhere/secret_id"}, "setup.sh: cannot write /nowhere/secret_id\n"},
-		{"an unknown flag", url, dev.RootToken(), []string{"-x"}, "setup.sh: usage: setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY]\n"},
+		{"an unknown flag", url, dev.RootToken(), []string{"-x"}, "setup.sh: usage: setup.sh [-a FILE] [-r] [-o ROLE] [-t KEY] [-s KEY]\n"},
 		{"a role that is a path", url, dev.RootToken(), []string{"-o", "../x"}, "setup.sh: \"../x\" is no name: letters, digits, _ and -\n"},
+		{"a key that is a path", url, dev.RootToken(), []string{"-s", "a/b"}, "setup.sh: \"a/b\" is no name: letters, digits, _ and -\n"},
+		{"one key for two things", url, dev.RootToken(), []string{"-t", "x", "-s", "x"}, "setup.sh: -t and -s need two keys: one signs, the other encrypts\n"},
 		{"a key that is a pattern", url, dev.RootToken(), []string{"-t", "+"}, "setup.sh: \"+\" is no name: letters, digits, _ and -\n"},
 	} {
 		out, ok := setUp(t, row.address, row.token, row.args...)

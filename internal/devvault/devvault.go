@@ -7,8 +7,8 @@
 //
 // There: health, seal state, KV version 1 and 2 with check-and-set and patches,
 // cubbyholes, service tokens with parents, roles and lifetimes, response wrapping,
-// logins by AppRole, JWT, Kubernetes and certificate, signing by Transit, OIDC tokens
-// of an entity, namespaces, and policies with exact, "+" and trailing "*" paths.
+// logins by AppRole, JWT, Kubernetes and certificate, signatures and data keys of
+// Transit, OIDC tokens of an entity, namespaces, and policies with exact, "+" and trailing "*" paths.
 //
 // Not there: leases of anything but tokens, audit devices, batch tokens, what else
 // Transit, the identity engine and the auth methods do, quotas, replication, listing,
@@ -209,7 +209,7 @@ func (s *Server) Live(name string) int {
 }
 
 // Secrets returns every value that must not show up anywhere else: tokens,
-// secret ids, and all strings that KV and the cubbyholes hold.
+// secret ids, data keys, and all strings that KV and the cubbyholes hold.
 func (s *Server) Secrets() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,6 +229,13 @@ func (s *Server) Secrets() []string {
 	for _, m := range s.auths {
 		for _, r := range m.roles {
 			values = append(values, r.secretIDs...)
+		}
+	}
+	for _, keys := range s.transits {
+		for _, key := range keys {
+			if key.encrypter != nil {
+				values = append(values, key.encrypter.dataKeys...)
+			}
 		}
 	}
 	return values

@@ -20,7 +20,24 @@ import (
 )
 
 // A transit is one Transit engine: its keys by name.
-type transit map[string]*signer
+type transit map[string]*transitKey
+
+// A transitKey is of a kind that signs, or of the one that encrypts.
+type transitKey struct {
+	signer    *signer
+	encrypter *encrypter
+	deletable bool
+}
+
+func newTransitKey(kind string) *transitKey {
+	if kind == encrypts {
+		return &transitKey{encrypter: newEncrypter()}
+	}
+	if s := newSigner(kind); s != nil {
+		return &transitKey{signer: s}
+	}
+	return nil
+}
 
 // A signer is a key with all its versions; the newest signs.
 type signer struct {
@@ -75,26 +92,82 @@ func (s *Server) configureTransitMount(c call) reply {
 
 func (t transit) serve(c call, below string) reply {
 	what, name, _ := strings.Cut(below, "/")
-	name, rotate := strings.CutSuffix(name, "/rotate")
-	key := t[name]
 	switch {
-	case what == "sign" && c.method != http.MethodGet:
-		return key.sign(c.body)
-	case what != "keys":
+	case what == "keys":
+		name, part, _ := strings.Cut(name, "/")
+		return t.keep(c, name, part)
+	case c.method == http.MethodGet:
 		return absent
-	case rotate && key != nil:
+	case what == "sign":
+		return t[name].sign(c.body)
+	case what == "datakey":
+		return t.dataKey(name, c.body)
+	case what == "decrypt":
+		return t[name].decrypt(c.body)
+	}
+	return absent
+}
+
+// keep is transit/keys/<name>, and what is below it: rotate and config.
+func (t transit) keep(c call, name, part string) reply {
+	key := t[name]
+	switch there := key != nil; {
+	case !there && c.method == http.MethodGet:
+		return absent
+	case !there && (part != "" || c.method == http.MethodDelete):
+		return said(http.StatusBadRequest, "no existing key named "+name+" could be found")
+	case part == "rotate":
 		key.rotate()
-	case c.method != http.MethodGet && key == nil:
+	case part == "config":
+		if what := key.configure(c.body); what != "" {
+			return said(http.StatusBadRequest, what)
+		}
+	case c.method == http.MethodDelete && !key.deletable:
+		return said(http.StatusBadRequest, "deletion is not allowed for this key")
+	case c.method == http.MethodDelete:
+		delete(t, name)
+		return done
+	case !there:
 		kind, _ := c.body["type"].(string)
-		if key = newSigner(kind); key == nil {
+		if key = newTransitKey(kind); key == nil {
 			return said(http.StatusBadRequest, "unknown key type")
 		}
 		t[name] = key
 	}
-	if key == nil {
-		return absent
-	}
 	return reply{status: http.StatusOK, data: key.describe(name)}
+}
+
+func (k *transitKey) rotate() {
+	if k.encrypter != nil {
+		k.encrypter.rotate()
+		return
+	}
+	k.signer.rotate()
+}
+
+func (k *transitKey) describe(name string) document {
+	if k.encrypter != nil {
+		return k.encrypter.describe(name)
+	}
+	return k.signer.describe(name)
+}
+
+// configure is transit/keys/<name>/config, as far as it is here; it says what is wrong.
+func (k *transitKey) configure(body document) (what string) {
+	if deletable, ok := body["deletion_allowed"].(bool); ok {
+		k.deletable = deletable
+	}
+	least, ok := body["min_decryption_version"].(float64)
+	switch {
+	case !ok:
+		return ""
+	case k.encrypter == nil:
+		return "not here for a key that signs"
+	case int(least) > len(k.encrypter.versions):
+		return "cannot set min decryption version beyond the latest key version"
+	}
+	k.encrypter.least = max(1, int(least))
+	return ""
 }
 
 func (s *signer) describe(name string) document {
@@ -119,10 +192,14 @@ func publicKey(key crypto.Signer) string {
 
 // sign is transit/sign/<key>. As in Vault, what does not concern the kind of
 // the key is ignored.
-func (s *signer) sign(body document) reply {
-	if s == nil {
+func (k *transitKey) sign(body document) reply {
+	switch {
+	case k == nil:
 		return said(http.StatusBadRequest, "signing key not found")
+	case k.signer == nil:
+		return said(http.StatusBadRequest, "key type "+encrypts+" does not support signing")
 	}
+	s := k.signer
 	encoded, _ := body["input"].(string)
 	input, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {

@@ -28,6 +28,7 @@ import (
 const (
 	oidcRole   = "suite-user-7"
 	transitKey = "suite-client"
+	resultsKey = "suite-results"
 )
 
 // approle runs a Client that logs in as a broker does: with every policy that setup.sh

@@ -49,6 +49,7 @@ func Run(t *testing.T, target Target) {
 	t.Run("rotation", r.rotation)
 	t.Run("oidc", r.oidc)
 	t.Run("transit", r.transit)
+	t.Run("data keys", r.dataKeys)
 	if n := r.Residue(); n != 0 {
 		t.Errorf("%d cubbyhole entries are left", n)
 	}
@@ -184,7 +185,7 @@ var roleIDLine = regexp.MustCompile(`(?m)^role_id: (\S+)$`)
 func (r *rig) setUp(t *testing.T) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", filepath.Join(r.Setup, "setup.sh"), "-a", r.secretIDFile,
-		"-r", "-o", oidcRole, "-t", transitKey)
+		"-r", "-o", oidcRole, "-t", transitKey, "-s", resultsKey)
 	cmd.Env = append(os.Environ(), "VAULT_ADDR="+r.Address, "VAULT_TOKEN="+r.RootToken, "VAULT_NAMESPACE="+r.Namespace)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -210,6 +211,8 @@ func (r *rig) setUp(t *testing.T) {
 		path "kv1/broker/+" { capabilities = ["read"] }
 		path "suite/kv/data/broker/+" { capabilities = ["read", "patch"] }
 		path "transit/sign/+" { capabilities = ["update"] }
+		path "transit/datakey/plaintext/+" { capabilities = ["update"] }
+		path "transit/decrypt/+" { capabilities = ["update"] }
 		path "auth/token/create/suite-short" { capabilities = ["update"] }
 		path "auth/token/create/suite-brief" { capabilities = ["update"] }
 		path "auth/token/create/suite-lapsing" { capabilities = ["update"] }
