@@ -95,6 +95,7 @@ func TestCheck(t *testing.T) {
 		{`{"anyOf":[{"type":"string"},{"type":"null"}]}`, `1`, `fits no alternative of anyOf`},
 		{`{"oneOf":[{"type":"string"},{"type":"null"}]}`, `1`, `fits no alternative of oneOf`},
 		{`{"oneOf":[{},true]}`, `1`, `fits more than one alternative of oneOf`},
+		{`{"allOf":[{"type":"string"},{"type":"string"}]}`, `1`, `is number and not string`}, // once
 		{`{"allOf":[{"type":"string"},{"minLength":2}]}`, `"a"`, `has fewer than 2 characters`},
 	} {
 		want := r[2]
@@ -153,15 +154,12 @@ func TestCheckIsBounded(t *testing.T) {
 	alternatives := compiled(t, property(`{"items":{"anyOf":[`+strings.Repeat(once+",", 999)+once+`]}}`))
 	list := func(n int) strictjson.Raw { return strictjson.Raw(`{"p":[` + strings.Repeat("1,", n-1) + `1]}`) }
 
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	err := alternatives.Check(list(500))
-	runtime.ReadMemStats(&after)
+	var err error
+	if mib := allocated(func() { err = alternatives.Check(list(500)) }); mib > 512 {
+		t.Errorf("500 elements: %d MiB are allocated", mib)
+	}
 	if rs, ok := err.(schema.Refusals); !ok || len(rs) != 5 || rs[0].Pointer != "/p/0" {
 		t.Errorf("500 elements: %v", err)
-	}
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 512<<20 {
-		t.Errorf("500 elements: %d MiB are allocated", allocated>>20)
 	}
 	if err := alternatives.Check(list(100_000)); text(err) != tooMany {
 		t.Errorf("100,000 elements: %.300v", err)
@@ -176,6 +174,20 @@ func TestCheckIsBounded(t *testing.T) {
 	if s := text(err); s == "" || len(s) > 2500 || strings.Contains(s, "\x1b") {
 		t.Errorf("long names: %d bytes: %.300q", len(s), s)
 	}
+	one := compiled(t, `{"type":"object","allOf":[{"additionalProperties":{"items":false}}]}`)
+	arguments := strictjson.Raw(`{"` + strings.Repeat("n", 100_000) + `":[` + strings.Repeat("1,", 49_999) + `1]}`)
+	if mib := allocated(func() { err = one.Check(arguments) }); err == nil || mib > 256 {
+		t.Errorf("50,000 places below a long name: %d MiB are allocated, %.300v", mib, err)
+	}
+}
+
+// allocated is how many MiB f allocates, given back or not.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
 // TestCheckAtOnce is for the race detector.

@@ -17,6 +17,7 @@ func FuzzNormalise(f *testing.F) {
 		with(`{"$ref":"#/$defs/a","minLength":1}`, `"a":{"type":"string","allOf":[{"$ref":"#/$defs/b"}]},"b":{"enum":[1.0,{}]}`),
 		draft07(with(`{"items":[{"$ref":"#/definitions/a"}],"additionalItems":false}`, `"a":{"const":[]}`)),
 		`{"type":"object","allOf":[{"$ref":"#"}],"anyOf":[true,{"not":{"pattern":"^a{3}"}}]}`,
+		with(`{"not":{"not":{"$ref":"#/$defs/a"}}}`, `"a":{"not":{"not":{"not":{"not":{"not":{"not":{"const":[[[]]]}}}}}}}`), // 13 levels
 		property(`{"contains":{"multipleOf":1e-3},"maxItems":3}`),
 		"{\"type\":\"object\",\"properties\":{\"\\u0000\":{\"if\":{}}}}",
 	} {
@@ -49,6 +50,8 @@ func FuzzNormalise(f *testing.F) {
 func FuzzCheck(f *testing.F) {
 	f.Add([]byte(`{}`), []byte(`{}`))
 	f.Add([]byte(property(`{"minimum":1e9,"multipleOf":0.1}`)), []byte(`{"p":1e300}`))
+	f.Add([]byte(property(`{"minimum":1}`)), []byte(`{"p":1e9999999}`))
+	f.Add([]byte(`{"type":"object","allOf":[{"additionalProperties":{"type":"null"}}]}`), []byte(`{"a":1,"b":"","c":[],"d":{},"e":true,"f":1,"g":""}`))
 	f.Add([]byte(property(`{"type":"string","pattern":"^a"}`)), []byte(`{"p":"b"}`))
 	f.Add([]byte(`{"type":"object","additionalProperties":false,"oneOf":[{},{"required":["a"]}]}`), []byte(`{"a":1,"\u0000":2}`))
 	f.Add([]byte(property(`{"uniqueItems":true,"prefixItems":[{"const":{}}],"items":{"anyOf":[{"enum":[1]}]}}`)), []byte(`{"p":[{},1,2,1.0]}`))

@@ -130,6 +130,7 @@ func TestDraft(t *testing.T) {
 // TestKeywords: a keyword counts where a schema stands, and nowhere else.
 func TestKeywords(t *testing.T) {
 	var rows []row
+	x := strings.Repeat("x", 100)
 	for _, keyword := range []string{"$dynamicRef", "$recursiveRef", "if", "then", "else", "patternProperties", "propertyNames",
 		"dependentSchemas", "dependentRequired", "dependencies", "unevaluatedProperties", "unevaluatedItems"} {
 		with := `{"` + keyword + `":{}}`
@@ -161,6 +162,7 @@ func TestKeywords(t *testing.T) {
 		unchanged(property(`{"If":{},"ref":"#/x","$Ref":"#/x"}`)),
 		unchanged(property(`{"minProperties":1,"maxProperties":2,"const":{}}`)),
 		unchanged(`{"type":"object","properties":{"$ref":{"type":"string"},"$defs":{},"if":{}}}`),
+		refused(`{"type":"object","properties":{"`+x+`":{"properties":{"`+x+`":{"if":{}}}}}}`, "/properties/"+x+"/properties/"+x[:200-len("/properties//properties/"+x)]+"…", widens("if")),
 		refused(`{"type":"object","properties":{"~/\"\n":{"if":{}}}}`, "/properties/~0~1\"\ufffd/if", widens("if")),
 	))
 }
@@ -229,8 +231,17 @@ func TestPattern(t *testing.T) {
 		refused(property(`{"pattern":1}`), "/properties/p/pattern", "not JSON Schema: is number and not string"),
 		unchanged(`{"type":"object","properties":{"p":{"pattern":".{999}"},"q":{"pattern":"a{999}"}}}`),
 		refused(`{"type":"object","properties":{"p":{"pattern":".{999}"},"q":{"pattern":"a{999}bcd"}}}`, "/properties/q/pattern", steps),
+		refused(property(`{"pattern":"`+strings.Repeat("a", 2001)+`"}`), "/properties/p/pattern", steps),
 		refused(property(`{"pattern":"((a{30}){30}){30}"}`), "/properties/p/pattern", unusable), // the parser refuses more than 1,000 in all
 	})
+}
+
+// TestHugePattern: a pattern that is too long to be stored is not even parsed.
+func TestHugePattern(t *testing.T) {
+	rows := []row{refused(property(`{"pattern":"`+strings.Repeat("a?", 1_000_000)+`"}`), "", "the schema exceeds 16384 bytes once stored")}
+	if mib := allocated(func() { check(t, rows) }); mib > 64 {
+		t.Errorf("%d MiB are allocated", mib)
+	}
 }
 
 // TestNotASchema: what JSON Schema does not allow, with the place of it.

@@ -54,10 +54,10 @@ func (w *walk) find(ref *node) (*node, error) {
 func (w *walk) descend(ref *node, names []string) (*node, error) {
 	at, is := w.root, one
 	for _, escaped := range names {
-		name, ok := unescape(escaped)
-		if !ok {
+		if strings.Count(escaped, "~") != strings.Count(escaped, "~0")+strings.Count(escaped, "~1") {
 			return nil, ref.refuse("the reference is not a JSON pointer")
 		}
+		name := unescape.Replace(escaped) // RFC 6901, section 4
 		next := at.get(name)
 		switch {
 		case next == nil:
@@ -78,12 +78,6 @@ func (w *walk) descend(ref *node, names []string) (*node, error) {
 		return nil, ref.refuse("the reference leads to what is not a schema")
 	}
 	return at, nil
-}
-
-// unescape reads a name of a JSON pointer (RFC 6901, section 4).
-func unescape(s string) (string, bool) {
-	escapes := strings.Count(s, "~0") + strings.Count(s, "~1")
-	return strings.NewReplacer("~0", "~", "~1", "/").Replace(s), strings.Count(s, "~") == escapes
 }
 
 // merge puts target where n has its reference, among the members kept of n. Both

@@ -52,13 +52,14 @@ func (r *Refusal) Error() string {
 }
 
 const (
-	maxPointer = 200 // bytes: enough to find the place by, no room for a message
+	maxPointer = 200 // bytes: enough to find the place by
 	maxName    = 40  // characters
 )
 
+var escape, unescape = strings.NewReplacer("~", "~0", "/", "~1"), strings.NewReplacer("~0", "~", "~1", "/")
+
 // pointer writes names as a JSON pointer.
 func pointer(names []string) string {
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
 	var b strings.Builder
 	for _, name := range names {
 		b.WriteByte('/')

@@ -34,10 +34,6 @@ func describe(found jsonschema.ErrorKind) string {
 			return "fits more than one alternative of oneOf"
 		}
 		return "fits no alternative of oneOf"
-	case *kind.Format:
-		if k.Want == "regex" {
-			return "pattern not usable"
-		}
 	}
 	return fixed(found)
 }
