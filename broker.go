@@ -283,7 +283,7 @@ func (b *Broker) Ready() error {
 func (b *Broker) WaitReady(ctx context.Context) error { return b.vault.WaitReady(ctx) }
 
 // Reload reads the configuration again and swaps it in whole. After an error the old
-// snapshot stays. What a process is built on (listen, vault, store) cannot be reloaded.
+// snapshot stays. What a process is built on (listen, vault, store, keys) cannot be reloaded.
 func (b *Broker) Reload() error {
 	old := b.policy.Current()
 	fresh, err := policy.Load(old.Path)
@@ -292,8 +292,8 @@ func (b *Broker) Reload() error {
 		return err
 	}
 	if !sameFoundation(old, fresh) {
-		b.log.Error("reload refused", "why", "listen, vault or store changed", "snapshot", old.Hash)
-		return errors.New("listen, vault and store cannot be reloaded: restart the broker")
+		b.log.Error("reload refused", "why", "listen, vault, store or keys changed", "snapshot", old.Hash)
+		return errors.New("listen, vault, store and keys cannot be reloaded: restart the broker")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reloadBudget)
 	defer cancel()
