@@ -11,6 +11,7 @@
 //	handshake    legacy servers                                  era.go
 //	CallTool     tools/call → Report                             conversation.go
 //	ListTools    tools/list, page by page → Listing, Report      tools.go
+//	Probe        is it there, and does it speak with us          probe.go
 //	Late         the answer of a call that was cut off           late.go
 //	Farewell     legacy servers: cancelled, and the session goes farewell.go
 //

@@ -56,7 +56,11 @@ type Call struct {
 	Meta     map[string]string // members of _meta besides those of the protocol; nil: none
 	Idle     time.Duration     // a leg on which nothing comes in for so long is given up; 0: the budget alone
 	Progress func(Progress)    // gets what the server says while it works; nil: it is not asked to
-	Drain    time.Duration     // how long the answer is read after time alone has cut the call off, see Late; 0: not at all
+	// Verify, if not nil, is shown the tool as the server lists it at the moment, after
+	// the handshake and before the call. A reason ends it there.
+	Verify func(tool strictjson.Raw) fault.Reason
+
+	Drain time.Duration // how long the answer is read after time alone has cut the call off, see Late; 0: not at all
 }
 
 // A Report is how a conversation ended.
@@ -126,6 +130,9 @@ func (c *Conversation) CallTool(ctx context.Context, call Call, g Gate) (rep Rep
 	if e, ok := c.greet(ctx); !ok {
 		return c.report(e.beforehand())
 	}
+	if e, ok := c.verify(ctx, call); !ok {
+		return c.report(e.beforehand())
+	}
 	mirrored, ok := c.mirrored(call)
 	if !ok {
 		return c.report(ending{failure: fault.MalformedRequest})
@@ -136,6 +143,23 @@ func (c *Conversation) CallTool(ctx context.Context, call Call, g Gate) (rep Rep
 	})
 	e.readToolResult()
 	return c.report(e)
+}
+
+// verify has the tool looked at as it is listed now.
+func (c *Conversation) verify(ctx context.Context, call Call) (e ending, ok bool) {
+	if call.Verify == nil {
+		return ending{}, true
+	}
+	l, e := c.walk(ctx)
+	if e.failure != fault.None {
+		return e, false
+	}
+	i := slices.IndexFunc(l.Tools, func(t strictjson.Raw) bool { name, _, _ := toolMirrors(t); return name == call.Tool })
+	if i < 0 {
+		return ending{failure: fault.ToolNotOffered}, false
+	}
+	reason := call.Verify(l.Tools[i])
+	return ending{failure: reason}, reason == fault.None
 }
 
 // check refuses a call that we cannot put into words. Policy and the API have

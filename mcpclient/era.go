@@ -197,11 +197,13 @@ func (c *Conversation) initialize(ctx context.Context, offer string) (e ending, 
 	version, isText := text(m["protocolVersion"])
 	session, valid := sessionID(e.header)
 	if !isText || !valid {
-		return ending{failure: fault.ReplyMalformed}, false
+		e.failure = fault.ReplyMalformed
+		return e, false
 	}
 	c.session = session // the server has it, whatever it speaks
 	if version == versionModern || !slices.Contains(acceptedVersions(c.server), version) {
-		return ending{failure: fault.VersionUnsupported}, false
+		e.failure = fault.VersionUnsupported
+		return e, false
 	}
 	c.speaks.version = version
 	return e, true
