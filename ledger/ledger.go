@@ -39,11 +39,13 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/store"
 )
@@ -96,6 +98,8 @@ type Operation struct {
 
 	ResultExpires time.Time // when the result will be gone
 	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
+
+	Calls policy.Calls // how many there may be, for Begin of a new one; not kept
 
 	Result []byte       // exact bytes of the server's result or error object; nil while open, in lists, and where it is withheld
 	Closed fault.Reason // why there is a result that could not be opened; None otherwise
@@ -169,7 +173,8 @@ var errKnown = errors.New("the operation is known")
 //
 // The error is a *fault.Error: request_key_conflict if the key belongs to
 // another Fingerprint, or Supersedes names what cannot be run a second time;
-// assertion_replayed if the JTI belongs to another key of this caller; no_record
+// assertion_replayed if the JTI belongs to another key of this caller;
+// run_budget_spent or hour_budget_spent if there have been Calls enough; no_record
 // if this ledger cannot know whether the key has run, see [Ledger.Remembers]; one of
 // the store; or one of Vault's where results are sealed by a key there and it gives
 // no data key. It is asked for here since sealing happens inside the one writer.
@@ -220,6 +225,8 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		if op.Doubted = known.Doubted || known.Outcome.State == fault.InDoubt; op.Doubted {
 			op.Outcome.Ran, op.Outcome.Evidence = fault.RanUnknown, fault.EvidenceNone
 		}
+	} else if err := l.within(tx, op); err != nil {
+		return op, err
 	} else if err := l.secondRun(tx, op); err != nil {
 		return op, err
 	}
@@ -239,6 +246,34 @@ func fresh(tx *store.Tx, op Operation) error {
 		return fault.New("ledger.Begin", fault.AssertionReplayed, "the assertion was used with another request key")
 	}
 	return err
+}
+
+// within refuses a new operation where there have been enough. Counting here, in the
+// writer, no two requests are the last one.
+func (l *Ledger) within(tx *store.Tx, op Operation) error {
+	const rows = `SELECT COUNT(*) FROM (SELECT 1 FROM operations WHERE caller = ? AND actor = ? AND `
+	for _, limit := range []struct {
+		most   int
+		where  string
+		value  any
+		reason fault.Reason
+		what   string
+	}{
+		{op.Calls.PerRun, `run_id = ? AND run_id <> ''`, op.RunID, fault.RunBudgetSpent, "this run_id has had its %d calls; a person should look at the run"},
+		{op.Calls.PerHour, `created > ?`, l.now().Add(-time.Hour).UnixNano(), fault.HourBudgetSpent, "there were %d calls for this actor within the last hour"},
+	} {
+		if limit.most == 0 || limit.value == "" {
+			continue
+		}
+		var count int
+		if _, err := tx.Scan([]any{&count}, rows+limit.where+` LIMIT ?)`, op.Caller, op.Actor, limit.value, limit.most); err != nil {
+			return err
+		}
+		if count >= limit.most {
+			return fault.New("ledger.Begin", limit.reason, fmt.Sprintf(limit.what, limit.most))
+		}
+	}
+	return nil
 }
 
 // Sending says that tools/call may leave from now on: reserved → sending. An

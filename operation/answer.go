@@ -77,7 +77,11 @@ func (r *Runner) wait(ctx context.Context, w *work, job ledger.Operation, atMost
 // notBegun answers a request whose Begin was refused, or that found the
 // operation begun by another request.
 func (r *Runner) notBegun(ctx context.Context, ask sealed, job ledger.Operation, err error) (Answer, error) {
-	if err != nil && !errors.Is(err, errRunning) {
+	switch reason := fault.ReasonOf(err); {
+	case errors.Is(err, errRunning), err == nil:
+	case reason == fault.RunBudgetSpent, reason == fault.HourBudgetSpent:
+		return r.deny(ctx, ask, job, err)
+	default:
 		return Answer{}, err
 	}
 	return r.replay(ctx, ask, job)

@@ -77,7 +77,7 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 	ctx, stop := context.WithDeadline(life, deadline)
 	op := ledger.Operation{
 		ID: id, Caller: ask.Caller.ID(), Actor: ask.Actor.String(), RequestKey: ask.RequestKey, JTI: ask.Actor.JTI(), RunID: ask.RunID,
-		FirstSent: ask.FirstSent, Supersedes: ask.Supersedes,
+		FirstSent: ask.FirstSent, Supersedes: ask.Supersedes, Calls: d.Calls(),
 		Server: ask.Server, Tool: ask.Tool, Fingerprint: ask.fingerprint, Arguments: ask.arguments,
 		Deadline: deadline, Snapshot: d.Snapshot(), Audience: d.Audience(), Scopes: d.Scopes(),
 	}

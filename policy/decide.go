@@ -28,6 +28,7 @@ type decided struct {
 	profile   *Profile // nil for legacy servers
 	grant     *Grant   // nil for legacy servers and discovery
 	budget    time.Duration
+	calls     Calls
 	snapshot  string
 	discovery bool
 }
@@ -58,6 +59,9 @@ func (d Decision) Scopes() []string { return d.d.server.Auth.Scopes }
 
 // Budget is the timeout of the tool, else of the server, else of operations.
 func (d Decision) Budget() time.Duration { return d.d.budget }
+
+// Calls is how many operations there may be.
+func (d Decision) Calls() Calls { return d.d.calls }
 
 // Idle is how long a leg may go without a byte: of the tool, else of the server;
 // 0 is as long as the budget.
@@ -96,7 +100,7 @@ func (s *Snapshot) Decide(q Question, at time.Time) (Decision, error) {
 	}
 	return Decision{&decided{
 		q: q, server: t.srv, profile: t.profile, grant: t.grant,
-		budget: s.budget(t.srv, t.rule), snapshot: s.Hash,
+		budget: s.budget(t.srv, t.rule), calls: s.Calls, snapshot: s.Hash,
 	}}, nil
 }
 

@@ -108,6 +108,8 @@ var migrations = []string{
 		WHERE ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired');`,
 	// Whether the answer came when nobody waited any more.
 	`ALTER TABLE operations ADD COLUMN late BIGINT NOT NULL DEFAULT 0;`,
+	// How many calls a run has had.
+	`CREATE INDEX operations_run ON operations (caller, actor, run_id) WHERE run_id <> '';`,
 }
 
 // schema is the number of the last migration that the file has seen; 0: it is
