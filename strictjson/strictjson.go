@@ -113,6 +113,47 @@ func Parts(b Raw) map[string]Raw {
 	return m
 }
 
+// A Member is a name and its value as they stand in an object.
+type Member struct {
+	Name    string
+	Spelled Raw // the name with its quotes and escapes
+	Value   Raw
+}
+
+// Ordered is Parts in the order of the document. Nothing is copied: what it
+// returns shares the bytes of b.
+func Ordered(b Raw) []Member {
+	values := inside(b, jsontext.KindBeginObject)
+	var members []Member
+	for i := 0; i+1 < len(values); i += 2 {
+		name, _ := jsontext.AppendUnquote(nil, values[i])
+		members = append(members, Member{string(name), values[i], values[i+1]})
+	}
+	return members
+}
+
+// Elements returns the elements of b, an array inside a document that was
+// checked; nil for anything else. Nothing is copied.
+func Elements(b Raw) []Raw { return inside(b, jsontext.KindBeginArray) }
+
+// inside returns the values directly inside b, names among them, in b's own
+// bytes: those of the decoder live until its next read.
+func inside(b Raw, kind jsontext.Kind) []Raw {
+	d := jsontext.NewDecoder(bytes.NewBuffer(b))
+	if start, err := d.ReadToken(); err != nil || start.Kind() != kind {
+		return nil
+	}
+	var values []Raw
+	for {
+		v, err := d.ReadValue()
+		if err != nil { // the closing bracket
+			return values
+		}
+		end := d.InputOffset()
+		values = append(values, b[end-int64(len(v)):end:end])
+	}
+}
+
 // With returns the object b, which was checked before, with one more member of
 // text at its end. The rest keeps its bytes. It fails if the name is taken.
 func With(b Raw, name, value string) (Raw, error) {
