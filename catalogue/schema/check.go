@@ -35,6 +35,13 @@ func Compile(stored strictjson.Raw) (*Schema, error) {
 	if err != nil {
 		return nil, err
 	}
+	checks := []func() error{w.bounds, w.object, w.keywords, w.wellFormed}
+	if string(stored) == "{}" {
+		checks = nil
+	}
+	if err := first(checks...); err != nil {
+		return nil, err
+	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(stored))
 	if err != nil {
 		return nil, w.root.refuse("the schema can not be read")

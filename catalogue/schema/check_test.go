@@ -39,7 +39,12 @@ func TestCompile(t *testing.T) {
 		{`"{}"`, absent},
 		{`{"type":"object"`, "the schema can not be read: document ends too early"},
 		{`{"type":"object","type":"string"}`, `the schema can not be read: member "type" twice`},
-		{`{"type":"strin"}`, `"/type": not JSON Schema: fits no alternative of anyOf`},
+		{`{"type":"string"}`, noObject},
+		{`{"type":"object","minProperties":1}`, `"/minProperties": ` + widens("minProperties")},
+		{`{"type":"object","properties":{"p":true}}`, `"/properties/p": ` + noMap},
+		{property(strings.Repeat(`[`, 11) + strings.Repeat(`]`, 11)), `"/properties/p` + strings.Repeat("/0", 10) + `": the schema is nested deeper than 12 levels`},
+		{`{"type":"object","description":"` + strings.Repeat("d", 16_384) + `"}`, "the schema exceeds 16384 bytes once stored"},
+		{property(`{"type":"strin"}`), `"/properties/p/type": not JSON Schema: fits no alternative of anyOf`},
 		// What Normalise would have changed was not stored by us.
 		{`{"type":"object","title":"t"}`, "the schema is not as one is stored"},
 		{`{"type":"object" }`, "the schema is not as one is stored"},

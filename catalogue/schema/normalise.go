@@ -29,25 +29,26 @@ func Normalise(advertised strictjson.Raw) (strictjson.Raw, error) {
 	}
 	// The order decides which of two reasons is told. What is dropped is never
 	// measured: a long list of examples at the root costs nothing.
-	for _, check := range []func() error{w.object, w.draft, w.keywords, w.wellFormed} {
-		if err := check(); err != nil {
-			return nil, err
-		}
+	if err := first(w.object, w.draft, w.keywords, w.wellFormed); err != nil {
+		return nil, err
 	}
 	stored, err := w.schema(w.root)
 	if err != nil {
 		return nil, err
 	}
-	if err := shallow(&node{raw: stored}, 1); err != nil {
-		return nil, err
-	}
-	if len(stored) > maxStored {
-		return nil, w.root.refuse("the schema exceeds %d bytes once stored", maxStored)
-	}
 	if _, err := Compile(stored); err != nil {
 		return nil, err
 	}
 	return stored, nil
+}
+
+func first(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // read checks that there is an object.
@@ -131,6 +132,17 @@ func only(v *node, outer, inner byte, why string) error {
 		if part.kind() != inner {
 			return part.refuse("%s", why)
 		}
+	}
+	return nil
+}
+
+// bounds refuses a schema that is too deep or too large to be stored.
+func (w *walk) bounds() error {
+	if err := shallow(w.root, 1); err != nil {
+		return err
+	}
+	if len(w.root.raw) > maxStored {
+		return w.root.refuse("the schema exceeds %d bytes once stored", maxStored)
 	}
 	return nil
 }
