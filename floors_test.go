@@ -23,7 +23,7 @@ var floors = [][]string{
 	{"identity", "audit"},                                     //
 	{"policy", "egress", "store", "seal", "catalogue/schema"}, // 1: what may be; how bytes leave; where rows live; what tools take
 	{"policy/policytest"},                                     //
-	{"exchange", "mcpclient", "vault", "ledger"},              // 2: the three ways out; what happened
+	{"exchange", "mcpclient", "vault", "ledger", "catalogue"}, // 2: the three ways out; what happened; what servers offer
 	{"vault/vaulttest"},                                       //
 	{"subject"},                                               // 3
 	{"session"},                                               // 4

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -30,6 +31,8 @@ func full() audit.Record {
 		Started: &audit.Started{Version: "0.1.0", Ledger: "l2", Former: "l1", Clean: true},
 		Stopped: &audit.Stopped{Ended: 4, Cut: 3, Left: 2, Holds: 1}, Suspended: &audit.Suspended{ID: "s1", Until: noon.UTC(), Text: "why\u200b\n"},
 		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
+		Imported: &audit.Imported{Tools: 3, Skipped: 1, Orphaned: 2, New: []string{"a"}, Changed: []audit.Redefined{{Tool: "b", Old: "sha256:01", New: "sha256:02"}},
+			Vanished: []string{"c"}, Returned: []string{"d"}},
 		Legs: []audit.Leg{
 			{Name: "exchange", Budget: 20 * time.Second, Took: 3250 * time.Microsecond},
 			{Name: "tools/call", Budget: time.Second, Took: time.Second, Reason: fault.WallClock},
@@ -60,6 +63,8 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"stopped":{"ended":4,"cut":3,"left":2,"holds":1},` +
 				`"suspension":{"id":"s1","until":"2026-11-30T12:00:00.000005Z","text":"why\u200b\n"},` +
 				`"resolution":{"by":"admin","text":"seen"},` +
+				`"imported":{"tools":3,"skipped":1,"orphaned":2,"new":["a"],"changed":[{"tool":"b","old":"sha256:01","new":"sha256:02"}],` +
+				`"vanished":["c"],"returned":["d"]},` +
 				`"legs":[{"leg":"exchange","budget_ms":20000,"ms":3.25},` +
 				`{"leg":"tools/call","budget_ms":1000,"ms":1000,"reason":"wall_clock"}]}`},
 	} {
@@ -85,7 +90,7 @@ func TestEveryMemberIsShown(t *testing.T) {
 
 func TestKindsAreClosed(t *testing.T) {
 	for _, k := range []audit.Kind{audit.Start, audit.Decision, audit.Denial, audit.Sending, audit.Outcome, audit.Drop, audit.Reload, audit.Recovery,
-		audit.Revocation, audit.Retention, audit.Stop, audit.Suspension, audit.Lifting, audit.Resolution} {
+		audit.Revocation, audit.Retention, audit.Stop, audit.Suspension, audit.Lifting, audit.Resolution, audit.Import, audit.Probe} {
 		if !k.Known() {
 			t.Errorf("%q is not known", k)
 		}
@@ -127,6 +132,27 @@ func TestNamesAreCut(t *testing.T) {
 		if got.Actor != tc.want || got.Server != tc.want || got.Tool != tc.want {
 			t.Errorf("%v, want %q", got, tc.want)
 		}
+	}
+}
+
+// TestImportedIsBounded: 64 names of a sort are in a line, the others are counted,
+// and what was given stays as it was.
+func TestImportedIsBounded(t *testing.T) {
+	names := func(n int) []string { return slices.Repeat([]string{"tool"}, n) }
+	given := audit.Imported{Tools: 500, New: names(500), Vanished: names(64), Returned: names(65), Changed: make([]audit.Redefined, 66)}
+	rec := audit.Record{Kind: audit.Import, Imported: &given}
+	line := rec.Canonical(1, [32]byte{})
+	var got struct{ Imported audit.Imported }
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := audit.Imported{Tools: 500, New: names(64), Vanished: names(64), Returned: names(64), Changed: make([]audit.Redefined, 64),
+		More: audit.More{New: 436, Changed: 2, Returned: 1}}
+	if diff := cmp.Diff(want, got.Imported); diff != "" {
+		t.Error(diff)
+	}
+	if len(given.New) != 500 || given.More != (audit.More{}) {
+		t.Errorf("the record was changed: %d, %v", len(given.New), given.More)
 	}
 }
 

@@ -13,7 +13,8 @@
 //     server: digests and words of closed lists stand for them. The one free
 //     text is an admin's own: why something was suspended, or what shows
 //     whether a call in doubt ran.
-//   - Names that may come from a refused request are cut at 256 bytes.
+//   - Names that may come from a refused request are cut at 256 bytes. Of the
+//     tools that an import found, 64 of a sort are named and the rest counted.
 //
 // This package does not store records (package store does, in the same commit
 // as the rows they speak of) and does not sign heads. The chain alone does not
@@ -60,12 +61,15 @@ const (
 	Suspension Kind = "suspension" // an admin has stopped an actor, a server or a profile
 	Lifting    Kind = "lifting"    // an admin has ended a suspension
 	Resolution Kind = "resolution" // an admin has said whether an operation in doubt ran
+
+	Import Kind = "import" // a server was asked for its tools; with a reason: in vain
+	Probe  Kind = "probe"  // a server was asked whether it is there; with a reason: in vain
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution:
+	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Import, Probe:
 		return true
 	}
 	return false
@@ -114,6 +118,7 @@ type Record struct {
 	Stopped    *Stopped       `json:"stopped,omitempty"`
 	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Resolved   *Resolved      `json:"resolution,omitempty"`
+	Imported   *Imported      `json:"imported,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -160,6 +165,55 @@ type Resolved struct {
 	Text string `json:"text"` // the admin's own words, what shows it
 }
 
+// Imported is what an import found, in an [Import] record. The names are those
+// that the server calls its tools by, and that package catalogue took.
+type Imported struct {
+	Tools    int         `json:"tools"`
+	Skipped  int         `json:"skipped"`
+	Orphaned int         `json:"orphaned"` // now, also those that were before
+	New      []string    `json:"new,omitempty"`
+	Changed  []Redefined `json:"changed,omitempty"`
+	Vanished []string    `json:"vanished,omitempty"`
+	Returned []string    `json:"returned,omitempty"`
+	More     More        `json:"more,omitzero"`
+}
+
+// Redefined says that a tool has another definition than the last time.
+type Redefined struct {
+	Tool string `json:"tool"`
+	Old  string `json:"old"` // pin
+	New  string `json:"new"` // pin
+}
+
+// More counts those of each list that are not named. [Record.Canonical] sets it.
+type More struct {
+	New      int `json:"new,omitempty"`
+	Changed  int `json:"changed,omitempty"`
+	Vanished int `json:"vanished,omitempty"`
+	Returned int `json:"returned,omitempty"`
+}
+
+const listLimit = 64 // names of a sort; what an import does to one server is seldom more
+
+// bounded returns i as a line shows it.
+func (i *Imported) bounded() *Imported {
+	if i == nil {
+		return nil
+	}
+	b := *i
+	b.New, b.More.New = first(i.New)
+	b.Changed, b.More.Changed = first(i.Changed)
+	b.Vanished, b.More.Vanished = first(i.Vanished)
+	b.Returned, b.More.Returned = first(i.Returned)
+	return &b
+}
+
+// first returns the first few of all, and how many more there are.
+func first[T any](all []T) (few []T, more int) {
+	few = all[:min(len(all), listLimit)]
+	return few, len(all) - len(few)
+}
+
 // timeForm has all nine digits of the second, so that lines sort as text.
 const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
 
@@ -168,6 +222,7 @@ const timeForm = "2006-01-02T15:04:05.000000000Z07:00"
 // bytes. prev is [Link] of the line before, zero for seq 1.
 func (r Record) Canonical(seq uint64, prev [32]byte) []byte {
 	r.Actor, r.Server, r.Tool = clip(r.Actor), clip(r.Server), clip(r.Tool)
+	r.Imported = r.Imported.bounded()
 	line, err := json.Marshal(struct {
 		Seq  uint64 `json:"seq"`
 		Prev Digest `json:"prev"`

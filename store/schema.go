@@ -110,6 +110,48 @@ var migrations = []string{
 	`ALTER TABLE operations ADD COLUMN late BIGINT NOT NULL DEFAULT 0;`,
 	// How many calls a run has had.
 	`CREATE INDEX operations_run ON operations (caller, actor, run_id) WHERE run_id <> '';`,
+	// What servers said they offer. Nothing is deleted: a name stays its server's,
+	// and a definition can be looked at after it has changed.
+	`CREATE TABLE servers (
+		server           TEXT   PRIMARY KEY,
+		status           TEXT   NOT NULL DEFAULT 'never_imported',
+		problem          TEXT   NOT NULL DEFAULT '',
+		imported         BIGINT NOT NULL DEFAULT 0,
+		good             BIGINT NOT NULL DEFAULT 0,
+		tools            BIGINT NOT NULL DEFAULT 0,
+		contact          BIGINT NOT NULL DEFAULT 0,
+		latency          BIGINT NOT NULL DEFAULT 0,
+		era              TEXT   NOT NULL DEFAULT '',
+		version          TEXT   NOT NULL DEFAULT '',
+		software         TEXT   NOT NULL DEFAULT '',
+		software_version TEXT   NOT NULL DEFAULT '',
+		probe            TEXT   NOT NULL DEFAULT '',
+		probed           BIGINT NOT NULL DEFAULT 0
+	);
+
+	CREATE TABLE tools (
+		server      TEXT   NOT NULL,
+		name        TEXT   NOT NULL,
+		local       TEXT   NOT NULL UNIQUE,
+		title       TEXT   NOT NULL,
+		description TEXT   NOT NULL,
+		schema      TEXT   NOT NULL,
+		pin         TEXT   NOT NULL,
+		since       BIGINT NOT NULL,
+		seen        BIGINT NOT NULL,
+		orphaned    BIGINT NOT NULL,
+		returned    BIGINT NOT NULL,
+		PRIMARY KEY (server, name)
+	);
+
+	CREATE TABLE definitions (
+		server     TEXT   NOT NULL,
+		name       TEXT   NOT NULL,
+		pin        TEXT   NOT NULL,
+		definition TEXT   NOT NULL,
+		first_seen BIGINT NOT NULL,
+		PRIMARY KEY (server, name, pin)
+	);`,
 }
 
 // schema is the number of the last migration that the file has seen; 0: it is
