@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
@@ -59,21 +60,22 @@ type Config struct {
 
 // A Broker is a whole broker.
 type Broker struct {
-	policy   *policy.Holder
-	vault    *vault.Client
-	store    *store.Store
-	ledger   *ledger.Ledger
-	runner   *operation.Runner
-	sessions *session.Manager
-	metrics  *httpapi.Metrics
-	api      net.Listener
-	expose   net.Listener // metrics; nil: not asked for
-	log      *slog.Logger
-	now      func() time.Time
-	timeout  time.Duration      // Config.ReadTimeout
-	beat     time.Duration      // Config.Heartbeat
-	leftover time.Duration      // Config.Leftover
-	left     []ledger.Operation // whose holds earlier processes left pending
+	policy    *policy.Holder
+	vault     *vault.Client
+	store     *store.Store
+	ledger    *ledger.Ledger
+	catalogue *catalogue.Catalogue
+	runner    *operation.Runner
+	sessions  *session.Manager
+	metrics   *httpapi.Metrics
+	api       net.Listener
+	expose    net.Listener // metrics; nil: not asked for
+	log       *slog.Logger
+	now       func() time.Time
+	timeout   time.Duration      // Config.ReadTimeout
+	beat      time.Duration      // Config.Heartbeat
+	leftover  time.Duration      // Config.Leftover
+	left      []ledger.Operation // whose holds earlier processes left pending
 
 	draining atomic.Bool
 	patience context.Context // ends with Hasten
@@ -121,15 +123,19 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	mcp := mcpclient.New(mcpclient.Config{Name: "onbehalf-broker", Version: Version, Now: c.Now})
+	b.catalogue = catalogue.New(b.store, c.Now)
 	b.sessions = session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
 	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats)
-	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp,
+	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp, Catalogue: b.catalogue,
 		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, Late: b.metrics.Late, DropWait: c.DropWait})
 	standing, err := b.ledger.Suspensions(ctx, c.Now())
 	if err != nil {
 		return err
 	}
 	b.policy.Restore(standing, c.Now())
+	if err := b.runner.Offer(ctx); err != nil {
+		return err
+	}
 	if b.api, err = httpapi.Listen(c.Snapshot.Listen.API); err != nil {
 		return err
 	}
@@ -202,6 +208,10 @@ func (b *Broker) Serve(ctx context.Context) error {
 	go func() { b.expire(background); close(expired) }()
 
 	go b.sweep(background)
+	watching, unwatch := context.WithCancel(background)
+	watched, flushed := make(chan struct{}), make(chan struct{})
+	go func() { b.watch(watching); close(watched) }()
+	go func() { b.flush(background); close(flushed) }()
 
 	failed := make(chan error, 2)
 	api := httpapi.NewServer(b.handler())
@@ -220,8 +230,11 @@ func (b *Broker) Serve(ctx context.Context) error {
 	case err = <-failed:
 	case <-ctx.Done():
 	}
+	unwatch()
 	counts := b.drain(servers)
+	<-watched
 	leave()
+	<-flushed
 	<-vaultDone
 	<-expired
 	b.closeLedger(&counts)
@@ -264,7 +277,7 @@ func (b *Broker) handler() http.Handler {
 	if b.api.Addr().Network() != "unix" {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
-	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Ready: b.Ready,
+	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
 		Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})
 }
 

@@ -96,6 +96,8 @@ type Record struct {
 	RequestKey Digest         `json:"request_key,omitzero"`
 	Server     string         `json:"server,omitempty"`
 	Tool       string         `json:"tool,omitempty"`
+	Pin        string         `json:"pin,omitempty"`       // of the tool's definition, as it was offered
+	Redefined  *Redefined     `json:"redefined,omitempty"` // why a tool is refused: it is not the one that is pinned
 	Arguments  Digest         `json:"arguments,omitzero"`
 	Grant      string         `json:"grant,omitempty"`    // file:line
 	Snapshot   string         `json:"snapshot,omitempty"` // hash of the configuration
@@ -178,7 +180,8 @@ type Imported struct {
 	More     More        `json:"more,omitzero"`
 }
 
-// Redefined says that a tool has another definition than the last time.
+// Redefined says that a tool has another definition than the last time, or than the
+// one that is pinned.
 type Redefined struct {
 	Tool string `json:"tool"`
 	Old  string `json:"old"` // pin

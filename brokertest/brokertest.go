@@ -33,6 +33,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,7 +89,8 @@ type Rig struct {
 
 	admin     vaultAdmin
 	clientKey string
-	subjects  []string // the actors' credentials
+	subjects  []string          // the actors' credentials
+	discovery map[string]string // :: audience → the server's discovery credential
 	options   Options
 	log       logBuffer
 	login     string                  // the token that the broker starts with, each time
@@ -122,7 +124,7 @@ func New(t testing.TB, o *Options) *Rig {
 
 // Start starts a rig and waits until the broker is ready.
 func Start(ctx context.Context, o Options) (*Rig, error) {
-	r := &Rig{Dir: o.Dir, Bearer: rand.Text() + rand.Text(), clientKey: "k/" + rand.Text() + "+ %"}
+	r := &Rig{Dir: o.Dir, Bearer: rand.Text() + rand.Text(), clientKey: "k/" + rand.Text() + "+ %", discovery: map[string]string{}}
 	if err := r.start(ctx, o); err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -196,10 +198,18 @@ func (r *Rig) startCounterparts(o Options) (err error) {
 	return err
 }
 
+// Discovery is whom the servers take the broker for when it imports and probes.
+const Discovery = "discovery"
+
 // verify is how an MCP server checks a token: with its provider, for its own
-// audience.
+// audience. Its discovery credential is its own.
 func (r *Rig) verify(audience string) func(string) (devmcp.Identity, error) {
+	credential := "discovery-" + rand.Text()
+	r.discovery[audience] = credential
 	return func(token string) (devmcp.Identity, error) {
+		if token == credential {
+			return devmcp.Identity{Subject: Discovery, Audience: []string{audience}}, nil
+		}
 		subject, actor, _, err := r.Provider.Verify(token, audience)
 		return devmcp.Identity{Subject: subject, Actor: actor, Audience: []string{audience}}, err
 	}
@@ -220,8 +230,8 @@ func (r *Rig) fillVault(ctx context.Context) error {
 	for path, value := range map[string]string{
 		"broker/subjects/7":        r.subjects[0],
 		"broker/subjects/8":        r.subjects[1],
-		"broker/discovery/records": rand.Text(),
-		"broker/discovery/archive": rand.Text(),
+		"broker/discovery/records": r.discovery["mcp-records"],
+		"broker/discovery/archive": r.discovery["mcp-archive"],
 		"broker/client":            r.clientKey,
 	} {
 		if err := r.SetCredential(ctx, path, value); err != nil {
@@ -337,9 +347,9 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 }
 
 // Secrets are the values that must be in no output: the bearer, the broker's
-// key, the actors' credentials, every token that was issued.
+// key, the actors' and the servers' credentials, every token that was issued.
 func (r *Rig) Secrets() []string {
-	return slices.Concat([]string{r.Bearer, r.clientKey}, r.subjects, r.Provider.Issued())
+	return slices.Concat([]string{r.Bearer, r.clientKey}, r.subjects, slices.Collect(maps.Values(r.discovery)), r.Provider.Issued())
 }
 
 func digest(s string) string {

@@ -41,6 +41,7 @@ callers:
   admin:
     roles: [admin]
     bearer_sha256: ["ADMIN"]
+    servers: [records, archive]
 
 profiles:
   company:

@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
 )
@@ -92,11 +93,12 @@ type Server struct {
 	Software        string
 	SoftwareVersion string
 
-	Probe  string // how the last probe ended: "ok" or a fault.Reason; empty: there was none
+	Is     string       // as the last probe found it; empty: there was none
+	Probe  fault.Reason // why it was in vain; None: it was not
 	Probed time.Time
 }
 
-const serverColumns = `server, status, problem, imported, good, tools, contact, latency, era, version, software, software_version, probe, probed`
+const serverColumns = `server, status, problem, imported, good, tools, contact, latency, era, version, software, software_version, liveness, probe, probed`
 
 // Servers returns every server that was imported, probed or in contact, by name.
 func (c *Catalogue) Servers(ctx context.Context) ([]Server, error) {
@@ -114,7 +116,7 @@ func (c *Catalogue) servers(ctx context.Context) (list []Server, err error) {
 		var s Server
 		var imported, good, contact, probed int64
 		if err := rows.Scan(&s.Name, &s.Status, &s.Problem, &imported, &good, &s.Tools, &contact, &s.Latency,
-			&s.Era, &s.Version, &s.Software, &s.SoftwareVersion, &s.Probe, &probed); err != nil {
+			&s.Era, &s.Version, &s.Software, &s.SoftwareVersion, &s.Is, &s.Probe, &probed); err != nil {
 			return nil, err
 		}
 		s.Imported, s.Good, s.Contact, s.Probed = moment(imported), moment(good), moment(contact), moment(probed)
@@ -160,38 +162,30 @@ func (c *Catalogue) tools(ctx context.Context, server string) ([]Kept, error) {
 	return list, rows.Err()
 }
 
-// An Offer is what policy needs to know of a tool.
-type Offer struct {
-	Pin      string
-	Orphaned bool
-	Returned bool // it came back, and may be another tool of the same name
-	Local    string
-}
-
-// View returns what every server offers, all from one moment: server → remote name →
-// offer. A server that was never imported well is absent.
-func (c *Catalogue) View(ctx context.Context) (map[string]map[string]Offer, error) {
+// View returns what every server offers, all from one moment. A server that was
+// never imported well is absent.
+func (c *Catalogue) View(ctx context.Context) (policy.Offers, error) {
 	view, err := c.view(ctx)
 	return view, store.Failure("catalogue.View", err)
 }
 
-func (c *Catalogue) view(ctx context.Context) (map[string]map[string]Offer, error) {
-	rows, err := c.store.Read().QueryContext(ctx, `SELECT servers.server, COALESCE(name, ''), COALESCE(pin, ''), COALESCE(local, ''),
+func (c *Catalogue) view(ctx context.Context) (policy.Offers, error) {
+	rows, err := c.store.Read().QueryContext(ctx, `SELECT servers.server, COALESCE(name, ''), COALESCE(pin, ''),
 		COALESCE(orphaned, 0) <> 0, COALESCE(returned, 0) <> 0
 		FROM servers LEFT JOIN tools ON tools.server = servers.server WHERE good <> 0`)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	view := map[string]map[string]Offer{}
+	view := policy.Offers{}
 	for rows.Next() {
 		var server, name string
-		var o Offer
-		if err := rows.Scan(&server, &name, &o.Pin, &o.Local, &o.Orphaned, &o.Returned); err != nil {
+		var o policy.Offer
+		if err := rows.Scan(&server, &name, &o.Pin, &o.Orphaned, &o.Returned); err != nil {
 			return nil, err
 		}
 		if view[server] == nil {
-			view[server] = map[string]Offer{}
+			view[server] = map[string]policy.Offer{}
 		}
 		if name != "" { // the one row of a server without tools
 			view[server][name] = o

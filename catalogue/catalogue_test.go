@@ -15,6 +15,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
 	"onbehalf.internal/broker/strictjson"
 )
@@ -247,11 +248,11 @@ func TestView(t *testing.T) {
 	for _, k := range r.tools("records") {
 		pins[k.Name] = k.Pin
 	}
-	want := map[string]map[string]catalogue.Offer{
+	want := policy.Offers{
 		"records": {
-			"search": {Pin: pins["search"], Local: "mcp_records_search"},
-			"gone":   {Pin: pins["gone"], Local: "mcp_records_gone", Orphaned: true},
-			"back":   {Pin: pins["back"], Local: "mcp_records_back", Returned: true},
+			"search": {Pin: pins["search"]},
+			"gone":   {Pin: pins["gone"], Orphaned: true},
+			"back":   {Pin: pins["back"], Returned: true},
 		},
 		"empty": {},
 	}

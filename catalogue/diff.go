@@ -14,9 +14,9 @@ import (
 // A Change is one place where two definitions differ. Both values are JSON, as Shown
 // and cut; one that is absent is "".
 type Change struct {
-	Pointer string // RFC 6901, from the root of the definition
-	Old     string
-	New     string
+	Pointer string `json:"pointer"` // RFC 6901, from the root of the definition
+	Old     string `json:"old"`
+	New     string `json:"new"`
 }
 
 const (

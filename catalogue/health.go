@@ -98,6 +98,7 @@ func (c *Catalogue) withContacts(list []Server) []Server {
 // A Probe is what a server answered when it was asked whether it is there. What it
 // says of itself may be anything.
 type Probe struct {
+	Is      string       // the word of package mcpclient for how the server is
 	Reason  fault.Reason // None: it answered, and the rest says what; else the rest is not looked at
 	Latency time.Duration
 	Era     policy.Era
@@ -113,14 +114,14 @@ func (c *Catalogue) Probed(ctx context.Context, server string, p Probe, rec audi
 	rec = c.stamped(rec, audit.Probe, server)
 	rec.Reason = p.Reason
 	err := c.store.Commit(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`INSERT INTO servers (server, probe, probed) VALUES (?, ?, ?)
-			ON CONFLICT (server) DO UPDATE SET probe = excluded.probe, probed = excluded.probed`,
-			server, cmp.Or(string(p.Reason), "ok"), nanoseconds(rec.Time))
+		_, err := tx.Exec(`INSERT INTO servers (server, liveness, probe, probed) VALUES (?, ?, ?, ?)
+			ON CONFLICT (server) DO UPDATE SET liveness = excluded.liveness, probe = excluded.probe, probed = excluded.probed`,
+			server, p.Is, string(p.Reason), nanoseconds(rec.Time))
 		if err != nil || p.Reason != fault.None {
 			return err
 		}
 		if _, err := tx.Exec(`UPDATE servers SET era = ?, version = ?, software = ?, software_version = ? WHERE server = ?`,
-			string(p.Era), cleaned(p.Version), cleaned(p.Software), cleaned(p.SoftwareVersion), server); err != nil {
+			string(p.Era), Cleaned(p.Version), Cleaned(p.Software), Cleaned(p.SoftwareVersion), server); err != nil {
 			return err
 		}
 		return contact{at: rec.Time, latency: max(p.Latency, 0)}.keep(tx, server)
@@ -128,9 +129,9 @@ func (c *Catalogue) Probed(ctx context.Context, server string, p Probe, rec audi
 	return store.Failure("catalogue.Probed", err)
 }
 
-// cleaned is what a server calls itself or its version: one line of at most a hundred
+// Cleaned is what a server calls itself or its version: one line of at most a hundred
 // characters.
-func cleaned(s string) string {
+func Cleaned(s string) string {
 	const most = 100
 	line := []rune(spelled(cut(s, 4*most+3), "")) // no character has more than four bytes
 	if len(line) > most {

@@ -143,18 +143,18 @@ func TestProbed(t *testing.T) {
 	long := strings.Repeat("ä", 101)
 	r.must(r.Refused(t.Context(), "records", fault.ConnectFailed, "", audit.Record{}))
 	r.now = noon.Add(time.Hour)
-	r.must(r.Probed(t.Context(), "records", catalogue.Probe{Latency: time.Second, Era: policy.EraLegacy, Version: "2025-11-25",
+	r.must(r.Probed(t.Context(), "records", catalogue.Probe{Is: "up", Latency: time.Second, Era: policy.EraLegacy, Version: "2025-11-25",
 		Software: long, SoftwareVersion: "1.0\n\u202e"}, audit.Record{Caller: "admin"}))
 	want := catalogue.Server{Name: "records", Status: catalogue.Failed, Problem: "connect_failed", Imported: noon,
 		Contact: r.now, Latency: time.Second, Era: policy.EraLegacy, Version: "2025-11-25", Software: long[:200] + "…", SoftwareVersion: `1.0\u{a}\u{202e}`,
-		Probe: "ok", Probed: r.now}
+		Is: "up", Probed: r.now}
 	if diff := cmp.Diff(want, r.server("records")); diff != "" {
 		t.Error(diff)
 	}
 
 	r.now = noon.Add(2 * time.Hour)
-	r.must(r.Probed(t.Context(), "records", catalogue.Probe{Reason: fault.ConnectFailed, Software: "not looked at"}, audit.Record{Caller: "admin"}))
-	want.Probe, want.Probed = "connect_failed", r.now
+	r.must(r.Probed(t.Context(), "records", catalogue.Probe{Is: "down", Reason: fault.ConnectFailed, Software: "not looked at"}, audit.Record{Caller: "admin"}))
+	want.Is, want.Probe, want.Probed = "down", "connect_failed", r.now
 	r.reopen()
 	if diff := cmp.Diff(want, r.server("records")); diff != "" {
 		t.Error(diff)

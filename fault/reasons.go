@@ -30,6 +30,7 @@ const (
 	RateLimited        Reason = "rate_limited"
 	TooManyOperations  Reason = "too_many_operations"
 	Draining           Reason = "draining"
+	ServerBusy         Reason = "server_busy" // an import or a probe of it is under way
 	OperationNotFound  Reason = "operation_not_found"
 	NotInDoubt         Reason = "not_in_doubt" // what an admin says of an operation cannot be taken as it stands
 	SuspensionNotFound Reason = "suspension_not_found"
@@ -170,7 +171,7 @@ var kinds = map[Reason]Kind{
 	UnknownRoute: NotFound, MethodNotAllowed: Invalid, HostNotAllowed: Invalid,
 	CallerUnknown: Unauthenticated, RoleMissing: Denied, ActorMissing: Unauthenticated, ActorInvalid: Unauthenticated,
 	ActorNotAllowed: Denied, AssertionInvalid: Unauthenticated, AssertionReplayed: Unauthenticated,
-	RateLimited: Busy, TooManyOperations: Busy, Draining: Unavailable,
+	RateLimited: Busy, TooManyOperations: Busy, Draining: Unavailable, ServerBusy: Busy,
 	OperationNotFound: NotFound, NotInDoubt: Conflict, SuspensionNotFound: NotFound, TooManySuspensions: Busy, RequestKeyConflict: Conflict, NoRecord: Conflict,
 
 	Suspended: Denied, ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,

@@ -29,6 +29,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
+	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/ledger"
@@ -42,8 +43,9 @@ type Config struct {
 	Policy      *policy.Holder
 	Ledger      func() (id string, since time.Time)
 	Suspensions *ledger.Ledger // where they are made durable
-	Ready       func() error   // nil, or why the broker cannot run operations
-	Hosts       []string       // what a Host header may say; empty: a Unix socket, anything
+	Catalogue   *catalogue.Catalogue
+	Ready       func() error // nil, or why the broker cannot run operations
+	Hosts       []string     // what a Host header may say; empty: a Unix socket, anything
 	Metrics     *Metrics
 	Log         *slog.Logger
 	Now         func() time.Time
@@ -101,6 +103,11 @@ func (a *API) routes() []route {
 		{"GET", "/v1/operations/:id", 0, identity.Operate, a.get},
 		{"POST", "/v1/operations/:id/cancel", 0, identity.Operate, a.cancel},
 		{"POST", "/v1/operations/:id/resolve", maxReasonBody, identity.Admin, a.resolve},
+		{"GET", "/v1/tools", 0, identity.Operate, a.tools},
+		{"GET", "/v1/servers", 0, adminOrAudit, a.servers},
+		{"GET", "/v1/servers/:id/tools", 0, adminOrAudit, a.serverTools},
+		{"POST", "/v1/servers/:id/import", 0, identity.Admin, a.importServer},
+		{"POST", "/v1/servers/:id/probe", 0, identity.Admin, a.probe},
 		{"GET", "/v1/doubts", 0, adminOrAudit, a.doubts},
 		{"POST", "/v1/suspensions", maxReasonBody, identity.Admin, a.suspend},
 		{"GET", "/v1/suspensions", 0, adminOrAudit, a.suspensions},

@@ -276,6 +276,12 @@ func (l *Ledger) within(tx *store.Tx, op Operation) error {
 	return nil
 }
 
+// Decided writes that a server may be imported or probed: there is no row for that.
+func (l *Ledger) Decided(ctx context.Context, rec audit.Record) error {
+	rec.Kind = audit.Decision
+	return store.Failure("ledger.Decided", l.store.Commit(ctx, nil, rec))
+}
+
 // Sending says that tools/call may leave from now on: reserved → sending. An
 // error, whichever, never means that it may.
 func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.Record) error {

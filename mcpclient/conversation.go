@@ -150,7 +150,7 @@ func (c *Conversation) verify(ctx context.Context, call Call) (e ending, ok bool
 	if call.Verify == nil {
 		return ending{}, true
 	}
-	l, e := c.walk(ctx)
+	l, e := c.walk(ctx, nil)
 	if e.failure != fault.None {
 		return e, false
 	}

@@ -117,7 +117,7 @@ func TestListLimits(t *testing.T) {
 				server := s.server(t, policy.EraModern)
 				server.Limits = r.limits
 				talk := mcpclient.New(mcpclient.Config{}).Open(server)
-				l, rep := talk.ListTools(within(t, 5*time.Second), open())
+				l, rep := talk.ListTools(within(t, 5*time.Second), open(), nil)
 				talk.Close()
 				if rep.Outcome.Cause != want || (want == fault.None) != (len(l.Tools) > 0) {
 					t.Errorf("%d: %d tools, %+v, want cause %q", n, len(l.Tools), rep.Outcome, want)

@@ -50,7 +50,7 @@ func (c *Conversation) mirrored(call Call) (headers []header, ok bool) {
 // mirrorAnew reads the tools again, after a refusal that says that headers and
 // body do not agree, and reports whether m now says something else.
 func (c *Conversation) mirrorAnew(ctx context.Context, m *message) bool {
-	if _, e := c.walk(ctx); e.failure != fault.None {
+	if _, e := c.walk(ctx, nil); e.failure != fault.None {
 		return false
 	}
 	anew, ok := c.listed[m.name].of(m.params.Arguments)

@@ -66,7 +66,7 @@ func TestMirroredArguments(t *testing.T) {
 			s.lines[toolsList] = []answer{listing("", routed)}
 			talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, policy.EraModern))
 			defer talk.Close()
-			talk.ListTools(within(t, 5*time.Second), open())
+			talk.ListTools(within(t, 5*time.Second), open(), nil)
 			rep := talk.CallTool(within(t, 5*time.Second), mcpclient.Call{Tool: "search", Arguments: strictjson.Raw(r.arguments)}, open())
 			if rep.Outcome.State != fault.Succeeded {
 				t.Fatalf("%+v", rep.Outcome)
@@ -97,7 +97,7 @@ func TestArgumentThatIsNoMirror(t *testing.T) {
 		s := modern(result(good))
 		s.lines[toolsList] = []answer{listing("", routed)}
 		talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, policy.EraModern))
-		talk.ListTools(within(t, 5*time.Second), open())
+		talk.ListTools(within(t, 5*time.Second), open(), nil)
 		rep := talk.CallTool(within(t, 5*time.Second), mcpclient.Call{Tool: "search", Arguments: strictjson.Raw(arguments)}, open())
 		talk.Close()
 		if rep.Outcome != fault.NotSentBecause(fault.MalformedRequest) || s.count(toolsCall) != 0 {

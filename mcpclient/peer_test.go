@@ -55,7 +55,7 @@ func TestPeer(t *testing.T) {
 			if diff := cmp.Diff(r.path, path); diff != "" {
 				t.Errorf("path (-want +got):\n%s", diff)
 			}
-			tools, listed := talk.ListTools(within(t, 5*time.Second), open())
+			tools, listed := talk.ListTools(within(t, 5*time.Second), open(), nil)
 			if len(tools.Tools) == 0 {
 				t.Errorf("no tools: %+v", listed)
 			}

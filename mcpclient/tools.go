@@ -19,8 +19,9 @@ type Listing struct {
 }
 
 // ListTools returns every tool of the server, or none. The outcome is succeeded
-// with ran = no, or not_sent and why.
-func (c *Conversation) ListTools(ctx context.Context, g Gate) (l Listing, rep Report) {
+// with ran = no, or not_sent and why. progress, if not nil, hears of every page how
+// many there were, and how many tools on them.
+func (c *Conversation) ListTools(ctx context.Context, g Gate, progress func(pages, tools int)) (l Listing, rep Report) {
 	c.begin(g, Call{Idle: c.server.Idle})
 	defer c.end()
 	defer func() {
@@ -32,7 +33,7 @@ func (c *Conversation) ListTools(ctx context.Context, g Gate) (l Listing, rep Re
 	if e, ok := c.greet(ctx); !ok {
 		return Listing{}, c.report(e.beforehand())
 	}
-	l, e := c.walk(ctx)
+	l, e := c.walk(ctx, progress)
 	if e.failure != fault.None {
 		return Listing{}, c.report(e)
 	}
@@ -41,7 +42,7 @@ func (c *Conversation) ListTools(ctx context.Context, g Gate) (l Listing, rep Re
 
 // walk follows the cursors until there is none. A list that does not end is an
 // error, never a shorter list.
-func (c *Conversation) walk(ctx context.Context) (l Listing, _ ending) {
+func (c *Conversation) walk(ctx context.Context, progress func(pages, tools int)) (l Listing, _ ending) {
 	var cursors []string
 	var cursor *string
 	names := map[string]bool{}
@@ -51,7 +52,11 @@ func (c *Conversation) walk(ctx context.Context) (l Listing, _ ending) {
 			return Listing{}, e.beforehand()
 		}
 		page, next, reason := c.readPage(e.result)
-		switch distinct := l.add(c, page, names, cursor == nil); {
+		distinct := l.add(c, page, names, cursor == nil)
+		if progress != nil {
+			progress(len(cursors)+1, len(names))
+		}
+		switch {
 		case reason != fault.None:
 			return Listing{}, ending{failure: reason}
 		case !distinct:

@@ -20,7 +20,7 @@ func list(t testing.TB, s *script, era policy.Era) (mcpclient.Listing, mcpclient
 	t.Helper()
 	talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, era))
 	defer talk.Close()
-	return talk.ListTools(within(t, 5*time.Second), open())
+	return talk.ListTools(within(t, 5*time.Second), open(), nil)
 }
 
 // page is a page with n tools and, unless it is "-", a cursor to the next. No
@@ -123,7 +123,7 @@ func TestOneGreeting(t *testing.T) {
 	s := legacy(result(good))
 	talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, policy.EraAuto))
 	defer talk.Close()
-	_, listed := talk.ListTools(within(t, 5*time.Second), open())
+	_, listed := talk.ListTools(within(t, 5*time.Second), open(), nil)
 	called := talk.CallTool(within(t, 5*time.Second), search, open())
 	want := []string{probe, initialize, initialized, toolsList, toolsCall}
 	if diff := cmp.Diff(want, s.methods()); diff != "" {
@@ -138,11 +138,11 @@ func TestPanicWhileListing(t *testing.T) {
 	s := modern()
 	talk := mcpclient.New(mcpclient.Config{}).Open(s.server(t, policy.EraModern))
 	defer talk.Close()
-	tools, rep := talk.ListTools(within(t, 5*time.Second), mcpclient.Gate{})
+	tools, rep := talk.ListTools(within(t, 5*time.Second), mcpclient.Gate{}, nil)
 	if tools.Tools != nil || rep.Outcome != fault.NotSentBecause(fault.InternalError) {
 		t.Errorf("%d tools, %+v, want none, internal_error", len(tools.Tools), rep.Outcome)
 	}
-	if tools, _ = talk.ListTools(within(t, 5*time.Second), open()); len(tools.Tools) != 1 {
+	if tools, _ = talk.ListTools(within(t, 5*time.Second), open(), nil); len(tools.Tools) != 1 {
 		t.Errorf("%d tools after it, want 1", len(tools.Tools))
 	}
 }
@@ -156,7 +156,7 @@ func TestPagesShareTheBudget(t *testing.T) {
 		}
 		talk := mcpclient.New(mcpclient.Config{Dial: s.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
 		defer talk.Close()
-		_, rep := talk.ListTools(within(t, 20*time.Second), open())
+		_, rep := talk.ListTools(within(t, 20*time.Second), open(), nil)
 		var granted []time.Duration
 		for _, leg := range rep.Legs {
 			granted = append(granted, leg.Budget/time.Second)

@@ -94,6 +94,9 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 		Kind: audit.Denial, Time: r.now(), Caller: ask.Caller.ID(), Actor: ask.Actor.String(),
 		Server: ask.Server, Tool: ask.Tool, Snapshot: r.policy.Current().Hash, Reason: fault.ReasonOf(refusal),
 	}
+	if rec.Reason == fault.ToolChanged {
+		rec.Redefined = r.redefined(ask.Server, ask.Tool)
+	}
 	if err := r.ledger.Deny(ctx, rec); err != nil {
 		return Answer{}, err
 	}
@@ -101,6 +104,14 @@ func (r *Runner) deny(ctx context.Context, ask sealed, job ledger.Operation, ref
 		return r.replay(ctx, ask, job)
 	}
 	return Answer{}, refusal
+}
+
+// redefined says what a tool is, and what it should be.
+func (r *Runner) redefined(server, tool string) *audit.Redefined {
+	s := r.policy.Current()
+	declared, _ := s.Server(server)
+	offer, _, _ := s.Offer(server, tool)
+	return &audit.Redefined{Tool: tool, Old: declared.Tools[tool].Pin, New: offer.Pin}
 }
 
 // show says how to look where that is the next thing to do, and withholds the

@@ -42,9 +42,13 @@ func (a Asker) decide(s *policy.Snapshot, server string, at time.Time) (policy.D
 // it gave none, and its tools stay as they were. An error means that this request
 // began nothing, or that what it found could not be written. progress, if not nil, is
 // called for every page.
-func (r *Runner) Import(ctx context.Context, by Asker, server string, progress func(pages, tools int)) (Discovery, error) {
+func (r *Runner) Import(ctx context.Context, by Asker, server string, progress func(Progress)) (Discovery, error) {
 	return r.discover(ctx, by, server, func(legs, commit context.Context, talk *discovery) (err error) {
-		listed, report := talk.ListTools(legs, talk.gate, progress)
+		listed, report := talk.ListTools(legs, talk.gate, func(pages, tools int) {
+			if deadline, ok := legs.Deadline(); ok && progress != nil {
+				progress(Progress{pages, tools, time.Until(deadline)})
+			}
+		})
 		talk.take(report)
 		if report.Outcome.State != fault.Succeeded {
 			return r.catalogue.Refused(commit, server, report.Outcome.Cause, "", talk.record(r.now()))
@@ -69,6 +73,12 @@ func (r *Runner) Probe(ctx context.Context, by Asker, server string) (Discovery,
 			Software: sight.Name, SoftwareVersion: sight.Release,
 		}, talk.record(r.now()))
 	})
+}
+
+// Progress is how far an import has come.
+type Progress struct {
+	Pages, Tools int
+	Left         time.Duration // of its budget
 }
 
 // lastTook is how long the last of the legs took; 0 without one.

@@ -1,7 +1,7 @@
 // Package operation runs one delegated operation. [Runner.Run] is the path:
 //
 //	1  ledger     known request key? → the job that exists
-//	2  policy     Decide: grant, server, tool, reason
+//	2  policy     Decide: grant, server, tool, reason; the arguments fit the tool's schema
 //	3  ledger     Begin: operation and decision, one commit
 //	4  session    Open: subject credential → exchange → hold
 //	5  mcpclient  the legs, each after its checks; tools/call after Sending, one commit
@@ -76,6 +76,9 @@ func (r *Runner) Run(ctx context.Context, req Request) (Answer, error) {
 	}
 	decision, err := r.policy.Current().Decide(ask.question(), r.now()) // 2
 	if err != nil {
+		return r.deny(ctx, ask, job, err)
+	}
+	if err := r.fits(ctx, ask, decision); err != nil {
 		return r.deny(ctx, ask, job, err)
 	}
 	w, err := r.admit(ctx, ask, decision, job.ID)

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/cache"
+	"onbehalf.internal/broker/catalogue"
+	"onbehalf.internal/broker/catalogue/schema"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
@@ -30,6 +33,8 @@ const (
 	// maxDrains is how many late answers may be waited for at once. A server that
 	// answers nothing must not take the room of those that do.
 	maxDrains = 512
+	// maxSchemas is how many compiled schemas are kept.
+	maxSchemas = 1024
 )
 
 // errRunning: this attempt is being carried already; the request is a repeat.
@@ -40,35 +45,41 @@ var errStopping = fault.New("operation.Cut", fault.BrokerStopping, "")
 
 // Config is what a Runner works with; every field is needed but the last three.
 type Config struct {
-	Ledger   *ledger.Ledger
-	Policy   *policy.Holder
-	Sessions *session.Manager
-	MCP      *mcpclient.Client
-	Now      func() time.Time
-	Log      *slog.Logger
-	Ended    func(Answer)  // called once for each operation that ended; nil: nobody listens
-	Late     func(Answer)  // called for each answer that came late; nil: nobody listens
-	DropWait time.Duration // how long an answer waits for the drop; 0: 250 ms
+	Ledger    *ledger.Ledger
+	Policy    *policy.Holder
+	Sessions  *session.Manager
+	MCP       *mcpclient.Client
+	Catalogue *catalogue.Catalogue
+	Now       func() time.Time
+	Log       *slog.Logger
+	Ended     func(Answer)  // called once for each operation that ended; nil: nobody listens
+	Late      func(Answer)  // called for each answer that came late; nil: nobody listens
+	DropWait  time.Duration // how long an answer waits for the drop; 0: 250 ms
 }
 
 // A Runner runs operations.
 type Runner struct {
-	ledger   *ledger.Ledger
-	policy   *policy.Holder
-	sessions *session.Manager
-	mcp      *mcpclient.Client
-	now      func() time.Time
-	log      *slog.Logger
-	ended    func(Answer)
-	lateOne  func(Answer)
-	dropWait time.Duration
+	ledger    *ledger.Ledger
+	policy    *policy.Holder
+	sessions  *session.Manager
+	mcp       *mcpclient.Client
+	catalogue *catalogue.Catalogue
+	now       func() time.Time
+	log       *slog.Logger
+	schemas   *cache.Cache[*schema.Schema] // :: server, tool and pin → what the arguments must be
+	ended     func(Answer)
+	lateOne   func(Answer)
+	dropWait  time.Duration
 
 	mu       sync.Mutex       // guards the fields below; never held across I/O
 	running  map[string]*work // :: operation id → the attempt that is being carried
 	drains   map[*work]bool   // those that have ended and whose answers may come late
+	asking   map[string]bool  // servers that are being imported or probed
 	draining bool
 	closed   bool
-	stopped  audit.Stopped  // Ended and Cut, since draining
+	stopped  audit.Stopped   // Ended and Cut, since draining
+	cutting  context.Context // ends with Cut
+	cut      context.CancelFunc
 	idle     sync.WaitGroup // of carried attempts
 	late     sync.WaitGroup // of records of holds that were pending
 }
@@ -81,7 +92,9 @@ func New(c Config) *Runner {
 	if c.Late == nil {
 		c.Late = func(Answer) {}
 	}
-	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, now: c.Now, log: c.Log, ended: c.Ended, lateOne: c.Late,
+	schemas := cache.New[*schema.Schema](maxSchemas, c.Now)
+	cutting, cut := context.WithCancel(context.Background())
+	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, catalogue: c.Catalogue, schemas: schemas, cutting: cutting, cut: cut, asking: map[string]bool{}, now: c.Now, log: c.Log, ended: c.Ended, lateOne: c.Late,
 		dropWait: cmp.Or(c.DropWait, dropWait), running: map[string]*work{}, drains: map[*work]bool{}}
 }
 
@@ -175,6 +188,9 @@ func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) A
 	}
 	err := r.ledger.Finish(ctx, w.op.ID, w.op.Attempt, outcome, result, w.op.Legs, w.op.Hold, w.record(audit.Outcome, at))
 	answer := Answer{Operation: w.op, Volatile: err != nil}
+	if outcome.Evidence == fault.EvidencePeer && outcome.State != fault.PeerRefused {
+		r.catalogue.Contact(w.op.Server, w.took("tools/call"), at)
+	}
 	if err != nil {
 		r.log.Error("outcome not written", "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
 	}
@@ -277,6 +293,7 @@ func (r *Runner) Cut() {
 	for w := range r.drains {
 		w.cancel(errStopping)
 	}
+	r.cut()
 }
 
 // Stopped counts what became of the operations that were open at Refuse.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
@@ -56,11 +57,12 @@ type work struct {
 	op           ledger.Operation
 	conversation *mcpclient.Conversation
 	session      *session.Session
-	legs         []audit.Leg // of the MCP conversation; after its end with the farewell
-	sent         bool        // tools/call may have left
-	draining     bool        // its answer may come late
-	asking       int         // requests for it whose callers have not gone; guarded by Runner.mu
-	said         said        // has a lock of its own
+	legs         []audit.Leg      // of the MCP conversation; after its end with the farewell
+	sent         bool             // tools/call may have left
+	draining     bool             // its answer may come late
+	redefined    *audit.Redefined // the tool is not the one that is pinned
+	asking       int              // requests for it whose callers have not gone; guarded by Runner.mu
+	said         said             // has a lock of its own
 	ended        chan struct{}
 	released     chan struct{} // closed when it is forgotten: what the ledger says is all there is
 	answer       Answer
@@ -95,7 +97,23 @@ func newWork(ctx context.Context, ask sealed, d policy.Decision, id string, call
 	if ask.Progress {
 		w.call.Progress = w.said.note
 	}
+	if d.Server().VerifyPins && d.Pin() != "" {
+		w.call.Verify = w.verify
+	}
 	return w
+}
+
+// verify holds the tool, as its server lists it now, against its pin.
+func (w *work) verify(tool strictjson.Raw) fault.Reason {
+	pin := ""
+	if tools, _ := catalogue.Read(w.op.Server, []strictjson.Raw{tool}, func(string) string { return "" }); len(tools) == 1 {
+		pin = tools[0].Pin
+	}
+	if pin == w.decision.Pin() {
+		return fault.None
+	}
+	w.redefined = &audit.Redefined{Tool: w.op.Tool, Old: w.decision.Pin(), New: pin}
+	return fault.ToolChanged
 }
 
 // dial connects in the background. What breaks here breaks again, and is told,
@@ -201,10 +219,23 @@ func (w *work) allLegs() []audit.Leg {
 	return append(append(before, w.legs...), after...)
 }
 
+// took is how long the last leg of that name took.
+func (w *work) took(name string) (d time.Duration) {
+	for _, leg := range w.legs {
+		if leg.Name == name {
+			d = leg.Took
+		}
+	}
+	return d
+}
+
 // record is the audit record of this attempt, as far as it has come.
 func (w *work) record(kind audit.Kind, at time.Time) audit.Record {
 	r := subjectOf(w.op)
-	r.Kind, r.Time = kind, at
+	r.Kind, r.Time, r.Pin = kind, at, w.decision.Offered()
+	if kind == audit.Outcome {
+		r.Redefined = w.redefined
+	}
 	if w.session != nil {
 		w.session.Describe(&r)
 	}

@@ -29,8 +29,10 @@ type decided struct {
 	grant     *Grant   // nil for legacy servers and discovery
 	budget    time.Duration
 	calls     Calls
+	offered   string
 	snapshot  string
 	discovery bool
+	scheduled bool // the broker itself has asked
 }
 
 // Caller is who asked.
@@ -59,6 +61,13 @@ func (d Decision) Scopes() []string { return d.d.server.Auth.Scopes }
 
 // Budget is the timeout of the tool, else of the server, else of operations.
 func (d Decision) Budget() time.Duration { return d.d.budget }
+
+// Pin is the definition of the tool that the operator has looked at; empty: none.
+func (d Decision) Pin() string { return d.d.server.Tools[d.d.q.Tool].Pin }
+
+// Offered is the definition of the tool as the last import found it; empty: it did
+// not, or there was none.
+func (d Decision) Offered() string { return d.d.offered }
 
 // Calls is how many operations there may be.
 func (d Decision) Calls() Calls { return d.d.calls }
@@ -98,8 +107,9 @@ func (s *Snapshot) Decide(q Question, at time.Time) (Decision, error) {
 	if reason := t.first(execution); reason != fault.None {
 		return Decision{}, t.refusal("policy.Decide", reason)
 	}
+	offer, _, _ := s.Offer(q.Server, q.Tool)
 	return Decision{&decided{
-		q: q, server: t.srv, profile: t.profile, grant: t.grant,
+		q: q, server: t.srv, profile: t.profile, grant: t.grant, offered: offer.Pin,
 		budget: s.budget(t.srv, t.rule), calls: s.Calls, snapshot: s.Hash,
 	}}, nil
 }
@@ -115,6 +125,19 @@ func (s *Snapshot) DecideDiscovery(c identity.Caller, server string, at time.Tim
 	return Decision{&decided{
 		q: Question{Caller: c, Server: server}, server: t.srv, profile: t.profile,
 		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true,
+	}}, nil
+}
+
+// DecideScheduled is DecideDiscovery for what the broker does by itself, where the
+// operator has it import or probe a server every so often.
+func (s *Snapshot) DecideScheduled(server string, at time.Time) (Decision, error) {
+	t := &trial{snapshot: s, at: at, server: server}
+	if reason := t.first(scheduled); reason != fault.None {
+		return Decision{}, t.refusal("policy.DecideScheduled", reason)
+	}
+	return Decision{&decided{
+		q: Question{Server: server}, server: t.srv, profile: t.profile,
+		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true, scheduled: true,
 	}}, nil
 }
 
@@ -150,7 +173,7 @@ func (s *Snapshot) Stands(d Decision, at time.Time) error {
 	if _, stopped := s.suspended.over(d.Actor().String(), d.Server().ID, d.Server().Auth.Profile, at); stopped {
 		return fault.New(op, fault.Suspended, "")
 	}
-	if reason := s.Directory.Still(d.Caller(), d.role(), d.Actor()); reason != fault.None {
+	if reason := s.Directory.Still(d.Caller(), d.role(), d.Actor()); reason != fault.None && !d.d.scheduled {
 		return fault.New(op, fault.GrantRevoked, "now "+string(reason))
 	}
 	now, err := s.again(d, at)
@@ -190,7 +213,10 @@ func (d Decision) role() identity.Role {
 }
 
 func (s *Snapshot) again(d Decision, at time.Time) (Decision, error) {
-	if d.d.discovery {
+	switch {
+	case d.d.scheduled:
+		return s.DecideScheduled(d.Server().ID, at)
+	case d.d.discovery:
 		return s.DecideDiscovery(d.Caller(), d.Server().ID, at)
 	}
 	return s.Decide(d.d.q, at)

@@ -124,7 +124,7 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 		t.longEnough(tool.Expected, "idle_window", cmp.Or(tool.Idle, server.Idle))
 		tools[name] = tool
 		// a + b_c and a_b + c are one name to whoever offers the tools.
-		local := "mcp_" + server.ID + "_" + name
+		local := LocalName(server.ID, name)
 		if first, taken := locals[local]; taken {
 			t.l.problem(t.file, t.line, t.path, fmt.Sprintf("becomes the tool name %q, and so does the tool at %s; rename a server", local, first))
 		}

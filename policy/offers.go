@@ -20,6 +20,23 @@ func (s *Snapshot) Offer(server, tool string) (o Offer, there, imported bool) {
 	return o, there, imported
 }
 
+// Changed returns the tools of a server that are refused for what they have become,
+// sorted.
+func (s *Snapshot) Changed(server string) []string {
+	all := []string{}
+	declared, ok := s.Server(server)
+	if !ok {
+		return all
+	}
+	for _, name := range declared.ToolNames() {
+		t := &trial{snapshot: s, server: server, tool: name, srv: declared, rule: declared.Tools[name]}
+		if _, there, _ := s.Offer(server, name); there && !toolUnchanged(t).ok {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
 // SetOffers makes o what is offered. Every leg that leaves after it is checked
 // against it.
 func (h *Holder) SetOffers(o Offers) {

@@ -2,8 +2,10 @@ package policy
 
 import (
 	"crypto/x509"
+	"maps"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"onbehalf.internal/broker/secret"
@@ -56,6 +58,12 @@ type Auth struct {
 	Placement  string     // legacy: "bearer" or "header"
 	Header     string     // legacy, placement header
 }
+
+// ToolNames are the remote names of the tools that are declared, sorted.
+func (v *Server) ToolNames() []string { return slices.Sorted(maps.Keys(v.Tools)) }
+
+// LocalName is what a model calls a tool: unique over all servers.
+func LocalName(server, tool string) string { return "mcp_" + server + "_" + tool }
 
 // A Tool is what the operator says of one tool, whatever the server says.
 type Tool struct {

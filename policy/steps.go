@@ -64,6 +64,9 @@ var discovery = []step{
 	{"discovery credential", fault.DiscoveryMissing, discoveryThere},
 }
 
+// scheduled is what has to hold where no caller asks.
+var scheduled = slices.DeleteFunc(slices.Clone(discovery), func(s step) bool { return s.reason == fault.ServerNotAllowed })
+
 // A trial is one question on its way through the steps.
 type trial struct {
 	snapshot                    *Snapshot

@@ -125,6 +125,7 @@ var migrations = []string{
 		version          TEXT   NOT NULL DEFAULT '',
 		software         TEXT   NOT NULL DEFAULT '',
 		software_version TEXT   NOT NULL DEFAULT '',
+		liveness         TEXT   NOT NULL DEFAULT '',
 		probe            TEXT   NOT NULL DEFAULT '',
 		probed           BIGINT NOT NULL DEFAULT 0
 	);

@@ -158,7 +158,7 @@ func (r row) call(c *canary.Cage, got *observation) mcpclient.Call {
 }
 
 func listed(ctx context.Context, c *canary.Cage, talk *mcpclient.Conversation) (tools, invalid int, rep mcpclient.Report) {
-	l, rep := talk.ListTools(ctx, open())
+	l, rep := talk.ListTools(ctx, open(), nil)
 	for _, tool := range l.Tools {
 		c.Bytes("tool", tool)
 	}

@@ -130,7 +130,7 @@ func (p play) listAndCall(ctx context.Context, asked string) error {
 
 // list lists, which must end with cause.
 func (p play) list(ctx context.Context, cause fault.Reason) (mcpclient.Listing, error) {
-	listing, rep := p.talk.ListTools(ctx, p.gate)
+	listing, rep := p.talk.ListTools(ctx, p.gate, nil)
 	return listing, p.judge("tools/list", rep, cause)
 }
 
