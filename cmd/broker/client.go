@@ -75,16 +75,17 @@ func readLine(path string) (secret.Text, error) {
 	return secret.New(strings.TrimSpace(string(raw))), nil
 }
 
-// do makes one request and returns the answer's status and body.
-func (c *client) do(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
+// send makes one request.
+func (c *client) send(ctx context.Context, method, path string, body []byte, accept string) (*http.Response, error) {
 	base, host, err := c.host()
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, method, base+path, strings.NewReader(string(body)))
 	if err != nil {
-		return 0, nil, fmt.Errorf("the address %q cannot be used", c.address)
+		return nil, fmt.Errorf("the address %q cannot be used", c.address)
 	}
+	req.Header.Set("Accept", accept)
 	req.Header.Set("Authorization", "Bearer "+c.bearer.Reveal())
 	if c.actor != "" {
 		req.Header.Set("Broker-Actor", c.actor)
@@ -97,7 +98,16 @@ func (c *client) do(ctx context.Context, method, path string, body []byte) (int,
 	}
 	res, err := egress.NewClient(host, 0).Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("no answer from the broker at %q; is it running?", c.address)
+		return nil, fmt.Errorf("no answer from the broker at %q; is it running?", c.address)
+	}
+	return res, nil
+}
+
+// do makes one request and returns the answer's status and body.
+func (c *client) do(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
+	res, err := c.send(ctx, method, path, body, "application/json")
+	if err != nil {
+		return 0, nil, err
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))

@@ -8,6 +8,11 @@
 //	broker operations list     what was done for an actor, is open, or is in doubt
 //	broker operations resolve  say whether a call in doubt ran
 //	broker doctor              try out whether a cut-off call could be found again
+//	broker import              ask servers for their tools
+//	broker probe               look whether a server is there
+//	broker servers             how the servers are
+//	broker catalogue           what servers offer: list, diff, pin
+//	broker tools               what an actor may call
 //	broker grants explain      why an actor may, or may not
 //	broker suspend             stop an actor, a server or a profile at once
 //	broker suspensions         what is stopped, and how to lift it
@@ -79,7 +84,7 @@ func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
 	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
-		suspendCommand(w), suspensionsCommand(w), versionCommand(w))
+		suspendCommand(w), suspensionsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), versionCommand(w))
 	return root
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -25,6 +27,7 @@ func stopped() {
 // TestScripts runs the real program. A script that asks for a broker with
 // `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
 // file bearer, an admin's in admin-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
+// `edit old new` changes the first such text of that and has it read again.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -33,8 +36,25 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SAMPLE", sample(t))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit},
 	})
+}
+
+var rigs sync.Map // :: script → its rig
+
+func edit(ts *testscript.TestScript, _ bool, args []string) {
+	rig, ok := rigs.Load(ts)
+	if !ok || len(args) != 2 {
+		ts.Fatalf("usage: edit old new, after rig")
+	}
+	lines := strings.NewReplacer(`\n`, "\n")
+	old, fresh := lines.Replace(args[0]), lines.Replace(args[1])
+	ts.Check(rig.(*brokertest.Rig).Edit(func(yaml string) string {
+		if !strings.Contains(yaml, old) {
+			ts.Fatalf("%q is not in the configuration", old)
+		}
+		return strings.Replace(yaml, old, fresh, 1)
+	}))
 }
 
 func startRig(ts *testscript.TestScript, neg bool, args []string) {
@@ -44,6 +64,7 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	rig, err := brokertest.Start(context.Background(), o)
 	ts.Check(err)
+	rigs.Store(ts, rig)
 	ts.Defer(func() { ts.Check(rig.Close()) })
 	ts.Setenv("BROKER_API", rig.URL)
 	ts.Setenv("BROKER_BEARER_FILE", ts.MkAbs("bearer"))
