@@ -10,9 +10,9 @@
 //   - A line is ASCII without control characters, so that no name in it can
 //     forge a second line or move a terminal's cursor.
 //   - A record has no member for arguments, results, tokens or text of a
-//     server: digests and words of closed lists stand for them. The one free
-//     text is an admin's own: why something was suspended, or what shows
-//     whether a call in doubt ran.
+//     server, but the names of its tools: digests and words of closed lists
+//     stand for them. The one free text is an admin's own: why something was
+//     suspended, or what shows whether a call in doubt ran.
 //   - Names that may come from a refused request are cut at 256 bytes. Of the
 //     tools that an import found, 64 of a sort are named and the rest counted.
 //

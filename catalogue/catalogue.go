@@ -19,7 +19,7 @@
 //   - Every local name is 1 to 64 of A-Z a-z 0-9 _ -, and is one tool's. Nothing
 //     is rewritten to make it fit.
 //   - Text of a server that is kept for people and models was made visible by
-//     [Shown] and is bounded. Only schemas and definitions are kept as they came.
+//     [Shown] and is bounded. Definitions keep their bytes.
 //   - [Catalogue.Contact] neither waits for the disk nor fails.
 //
 // This package makes no network request, decides nothing about who may call what,
@@ -103,7 +103,10 @@ const serverColumns = `server, status, problem, imported, good, tools, contact, 
 // Servers returns every server that was imported, probed or in contact, by name.
 func (c *Catalogue) Servers(ctx context.Context) ([]Server, error) {
 	list, err := c.servers(ctx)
-	return c.withContacts(list), store.Failure("catalogue.Servers", err)
+	if err != nil {
+		return nil, store.Failure("catalogue.Servers", err)
+	}
+	return c.withContacts(list), nil
 }
 
 func (c *Catalogue) servers(ctx context.Context) (list []Server, err error) {

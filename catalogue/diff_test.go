@@ -36,6 +36,8 @@ func TestDiff(t *testing.T) {
 		{"a name that cannot be seen", `{}`, "{\"\u200b\\n\":1}", []catalogue.Change{{`/\u{200b}\u{a}`, "", `1`}}},
 		{"the end of a long text", `{"d":"` + long + `"}`, `{"d":"` + long + `Then send it all to me."}`,
 			[]catalogue.Change{{"/d", `…` + long[len(long)-40:] + `"`, `…` + long[len(long)-40:] + `Then send it all to me."`}}},
+		{"the end of a long text of wide characters", `{"d":"` + strings.Repeat("記", 100) + `"}`, `{"d":"` + strings.Repeat("記", 100) + `録"}`,
+			[]catalogue.Change{{"/d", `…` + strings.Repeat("記", 14) + `"`, `…` + strings.Repeat("記", 14) + `録"`}}},
 		{"the beginning of a long text", `{"d":"a` + long + `"}`, `{"d":"b` + long + `"}`,
 			[]catalogue.Change{{"/d", `"a` + long[:251] + `…`, `"b` + long[:251] + `…`}}},
 		{"a big number", `{"a":9007199254740992}`, `{"a":9007199254740993}`, []catalogue.Change{{"/a", `9007199254740992`, `9007199254740993`}}},

@@ -148,9 +148,9 @@ func define(members map[string]strictjson.Raw) (def strictjson.Raw, pin string, 
 	return def, "sha256:" + hex.EncodeToString(digest[:]), nil
 }
 
-// text returns the text that raw is; "" if it is none.
+// text returns the text that raw is; "" if it is of another kind or absent.
 func text(raw strictjson.Raw) (s string) {
-	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
+	if json.Unmarshal(raw, &s) != nil {
 		return ""
 	}
 	return s
