@@ -23,7 +23,7 @@ var noon = time.Date(2026, 11, 30, 13, 0, 0, 5000, time.FixedZone("CET", 3600))
 func full() audit.Record {
 	return audit.Record{
 		Time: noon, Kind: audit.Outcome, Caller: "gateway", Actor: "user:7", Operation: "op1", Attempt: 2,
-		RequestKey: audit.DigestOf("key"), Server: "records", Tool: "search", Arguments: audit.DigestOf("{}"),
+		RequestKey: audit.DigestOf("key"), Server: "records", Tool: "search", Pin: "sha256:07", Redefined: &audit.Redefined{Tool: "search", Old: "sha256:08", New: "sha256:09"}, Arguments: audit.DigestOf("{}"),
 		Grant: "profiles.yaml:31", Snapshot: "sha256:00", Profile: "company", Audience: "mcp-api",
 		Scopes: []string{"records.read"}, Narrowed: true, Reason: fault.WallClock, State: fault.InDoubt, Ran: fault.RanUnknown,
 		Evidence: fault.EvidenceNone, Epoch: "accessor", Token: audit.DigestOf("token"), Hold: "dropped", Count: 3,
@@ -53,7 +53,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"time":"2026-11-30T12:00:00.000005000Z","kind":"outcome","caller":"gateway","actor":"user:7",` +
 				`"operation":"op1","attempt":2,` +
 				`"request_key":"2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683",` +
-				`"server":"records","tool":"search",` +
+				`"server":"records","tool":"search","pin":"sha256:07","redefined":{"tool":"search","old":"sha256:08","new":"sha256:09"},` +
 				`"arguments":"44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",` +
 				`"grant":"profiles.yaml:31","snapshot":"sha256:00","profile":"company","audience":"mcp-api",` +
 				`"scopes":["records.read"],"narrowed":true,"reason":"wall_clock","state":"unknown","ran":"unknown","evidence":"none",` +

@@ -26,6 +26,8 @@ type Call struct {
 	Arguments  any    // default {}
 	Key        string // request_key; default: a new one
 	Supersedes string // the id of the operation that this is the second run of
+	Run        string // run_id
+	Zone       string
 	Wait       string
 	Timeout    string
 	Prefer     string
@@ -68,14 +70,10 @@ func (r *Rig) Do(ctx context.Context, c Call) (Answer, error) {
 	if c.Arguments != nil {
 		body["arguments"] = c.Arguments
 	}
-	if c.Supersedes != "" {
-		body["supersedes"] = c.Supersedes
-	}
-	if c.Wait != "" {
-		body["wait"] = c.Wait
-	}
-	if c.Timeout != "" {
-		body["timeout"] = c.Timeout
+	for name, value := range map[string]string{"supersedes": c.Supersedes, "run_id": c.Run, "zone": c.Zone, "wait": c.Wait, "timeout": c.Timeout} {
+		if value != "" {
+			body[name] = value
+		}
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {

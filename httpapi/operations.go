@@ -20,6 +20,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
 )
 
@@ -43,6 +44,7 @@ type callBody struct {
 	FirstSent  string         `json:"first_sent"` // RFC 3339; default: the time in a UUIDv7
 	Supersedes string         `json:"supersedes"` // the id of the operation that this is to be the second run of
 	RunID      string         `json:"run_id"`
+	Zone       string         `json:"zone"`    // less trust than the caller has
 	Wait       string         `json:"wait"`    // "5s": how long to wait for the end; default: until it ends
 	Timeout    string         `json:"timeout"` // "10s": may only shorten
 }
@@ -84,6 +86,7 @@ func readCall(r *request) (operation.Request, error) {
 		b.Arguments = strictjson.Raw("{}")
 	}
 	firstSent, err0 := firstSent(b.FirstSent, b.RequestKey, r.received)
+	zone, known := policy.ParseZone(b.Zone)
 	timeout, err1 := duration(b.Timeout, 0)
 	wait, err2 := duration(b.Wait, maxTimeout)
 	switch {
@@ -101,6 +104,8 @@ func readCall(r *request) (operation.Request, error) {
 		return bad("supersedes: the id of an operation, 26 of a-z and 2-7")
 	case b.RunID != "" && !key.MatchString(b.RunID):
 		return bad("run_id: 1 to 255 visible ASCII characters")
+	case !known:
+		return bad("zone: one of " + strings.Join(policy.Zones(), ", ") + "; it can only be stricter than the caller's")
 	case err1 != nil || b.Timeout != "" && timeout <= 0:
 		return bad(`timeout: a duration such as "20s", up to 1h; it may only shorten`)
 	case err2 != nil:
@@ -109,7 +114,7 @@ func readCall(r *request) (operation.Request, error) {
 	if slices.Contains(preferences(r.http.Header), "respond-async") {
 		wait = 0
 	}
-	return operation.Request{Server: b.Server, Tool: b.Tool, Arguments: b.Arguments, RequestKey: b.RequestKey, RunID: b.RunID,
+	return operation.Request{Server: b.Server, Tool: b.Tool, Arguments: b.Arguments, RequestKey: b.RequestKey, RunID: b.RunID, Zone: zone,
 		FirstSent: firstSent, Supersedes: b.Supersedes, Timeout: timeout, Wait: wait}, nil
 }
 

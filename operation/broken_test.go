@@ -138,6 +138,17 @@ func brokenRows() []broken {
 		}, status: 403, cause: "scope_not_allowed"},
 		{name: "2 the server needs an approval", brk: func(b *bench) { b.edit("requires_approval: false", "requires_approval: true") },
 			status: 403, cause: "approval_required"},
+		{name: "2 the request trusts less than its caller", call: brokertest.Call{Zone: "externalGlobal"}, brk: func(*bench) {}, status: 403, cause: "zone_exceeded"},
+		{name: "2 the arguments do not fit", call: brokertest.Call{Arguments: map[string]int{"x": 1}}, brk: func(b *bench) { imports(b.t, b.Rig, "records") },
+			status: 400, cause: "arguments_invalid"},
+		{name: "2 the run has had its calls", call: brokertest.Call{Run: "r"}, brk: func(b *bench) {
+			b.edit("operation: {timeout: 5s}", "operation: {timeout: 5s, calls_per_run: 1}")
+			b.Call(b.t, brokertest.Call{Run: "r", Key: "k"})
+		}, status: 403, cause: "run_budget_spent", ledger: "succeeded", exchanges: 0},
+		{name: "2 the hour has had its calls", brk: func(b *bench) {
+			b.edit("operation: {timeout: 5s}", "operation: {timeout: 5s, calls_per_hour: 1}")
+			b.Call(b.t, brokertest.Call{Key: "k"})
+		}, status: 429, cause: "hour_budget_spent", ledger: "succeeded"},
 		{name: "2 policy says no, and the denial cannot be written", call: brokertest.Call{Actor: "user:8"},
 			brk: func(b *bench) { b.commit(audit.Denial, store.Committing) }, status: 503, cause: "store_failed"},
 

@@ -40,6 +40,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/mcpclient"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
 )
 
@@ -54,6 +55,7 @@ type Request struct {
 	FirstSent  time.Time // when the caller first sent this key, as it says; zero: not known
 	Supersedes string    // the operation that this is to be the second run of; empty: none
 	RunID      string
+	Zone       policy.Zone   // a stricter one than the caller's; 0: the caller's
 	Timeout    time.Duration // may only shorten; 0: what policy says
 	Progress   bool          // ask the server to say how far it is, see [Runner.Watch]
 	Wait       time.Duration // how long this request waits for the end; 0: not at all

@@ -37,7 +37,7 @@ func seal(req Request) (sealed, error) {
 }
 
 func (a sealed) question() policy.Question {
-	return policy.Question{Caller: a.Caller, Actor: a.Actor, Server: a.Server, Tool: a.Tool}
+	return policy.Question{Caller: a.Caller, Actor: a.Actor, Server: a.Server, Tool: a.Tool, Zone: a.Zone}
 }
 
 // mayRepeat reports whether the key may run again: only what provably did not

@@ -135,6 +135,18 @@ func (z Zone) String() string {
 	return zones[z-1]
 }
 
+// Zones are the words for zones, the least trusted first.
+func Zones() []string { return slices.Clone(zones) }
+
+// ParseZone returns the zone of a word; 0 for none. known is false for what is no word.
+func ParseZone(word string) (z Zone, known bool) {
+	if word == "" {
+		return 0, true
+	}
+	z = Zone(slices.Index(zones, word) + 1)
+	return z, z != 0
+}
+
 // Ceiling returns the highest data class that a caller of z may see.
 func (z Zone) Ceiling() DataClass {
 	switch z.String() {
