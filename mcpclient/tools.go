@@ -13,7 +13,7 @@ import (
 // A Listing is what a server offers.
 type Listing struct {
 	Tools   []strictjson.Raw // byte for byte, in the server's order
-	Invalid int              // tools left out because of an "x-mcp-header" that the specification does not allow; modern servers only
+	Invalid []string         // names of tools left out because of an "x-mcp-header" that the specification does not allow; modern servers only
 	TTL     time.Duration    // how long the server says that it holds; the shortest of its pages
 	Public  bool             // every page may be shown to others, too
 }
@@ -87,7 +87,7 @@ func (l *Listing) add(c *Conversation, page Listing, names map[string]bool, firs
 		switch {
 		case c.speaks.era != policy.EraModern:
 		case !ok:
-			l.Invalid++
+			l.Invalid = append(l.Invalid, name)
 			continue
 		default:
 			c.learn(name, found, page)

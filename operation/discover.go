@@ -53,7 +53,11 @@ func (r *Runner) Import(ctx context.Context, by Asker, server string, progress f
 		if report.Outcome.State != fault.Succeeded {
 			return r.catalogue.Refused(commit, server, report.Outcome.Cause, "", talk.record(r.now()))
 		}
-		if talk.found.Report, err = r.catalogue.Import(commit, server, listed.Tools, talk.record(r.now())); err != nil {
+		var left []catalogue.Skip
+		for _, name := range listed.Invalid {
+			left = append(left, catalogue.LeftOut(name, "has an x-mcp-header that the specification does not allow"))
+		}
+		if talk.found.Report, err = r.catalogue.Import(commit, server, listed.Tools, talk.record(r.now()), left...); err != nil {
 			return err
 		}
 		r.catalogue.Contact(server, lastTook(report.Legs), r.now())

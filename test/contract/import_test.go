@@ -130,6 +130,27 @@ func TestImportSkips(t *testing.T) {
 	})
 }
 
+// TestHeaderThatIsNone (149): a tool that the modern protocol has clients leave out is
+// told like any other that is not taken. In the legacy one the word means nothing.
+func TestHeaderThatIsNone(t *testing.T) {
+	each(t, func(t *testing.T, r *rig) {
+		r.server.lists(search, tool("find", `{"type":"object","properties":{"q":{"type":"string","x-mcp-header":""}}}`))
+		got := r.imports(t)
+		if !r.modern {
+			if got.Imported != 2 || len(got.Skipped) != 0 {
+				t.Errorf("%+v", got)
+			}
+			return
+		}
+		if got.Imported != 1 || len(got.Skipped) != 1 || got.Skipped[0].Tool != "find" || got.Skipped[0].Why != `"find" has an x-mcp-header that the specification does not allow` {
+			t.Errorf("%+v", got)
+		}
+		if s := r.seen(t).Import; s.Status != "partial" || s.Problem != got.Skipped[0].Why {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
 // TestTakenName (57, 145): a local name is one server's, whoever lists it later.
 func TestTakenName(t *testing.T) {
 	r := start(t, profiles[0], "requires_approval: false")
