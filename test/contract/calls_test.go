@@ -118,8 +118,9 @@ func exhaustedBudget(t *testing.T, r *rig) {
 	spent("in the handshake", "200 not_sent wall_clock safe", r.call(t, brokertest.Call{Timeout: "500ms"}))
 	r.server.on(handshake, nil)
 
-	// "sending" takes longer than there is time; the call behind it does not leave.
-	over, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	// "sending" takes longer than there is time, and not so long that the check before
+	// it is stale; the call behind it does not leave.
+	over, cancel := context.WithTimeout(t.Context(), 950*time.Millisecond)
 	defer cancel()
 	slow := func(at store.Moment, records []audit.Record) error {
 		if at == store.Committing && slices.ContainsFunc(records, func(rec audit.Record) bool { return rec.Kind == audit.Sending }) {
@@ -128,7 +129,7 @@ func exhaustedBudget(t *testing.T, r *rig) {
 		return nil
 	}
 	r.tamper.Store(&slow)
-	spent("before the call", "200 not_sent budget_spent safe", r.call(t, brokertest.Call{Timeout: "600ms"}))
+	spent("before the call", "200 not_sent budget_spent safe", r.call(t, brokertest.Call{Timeout: "800ms"}))
 }
 
 // C16. The contract has 20, 2, 1, none of them 0; ours has no value that means "for
@@ -145,7 +146,7 @@ func noTimeoutIsNone(t *testing.T, r *rig) {
 	r.notSent(t)
 }
 
-// C16, the other half, is that a leg that is out ends with the budget.
+// C17. A leg that is out ends with the budget, and the run goes on.
 func neverAnswers(t *testing.T, r *rig) {
 	r.server.on("tools/call", never)
 	var a brokertest.Answer
@@ -225,7 +226,10 @@ func serverFailures(t *testing.T, r *rig) {
 		want   string
 	}{
 		{"500", status(500), "unknown intermediary never_without_looking"},
-		{"302", func(w http.ResponseWriter, q question) { http.Redirect(w, &http.Request{}, r.Records.URL, 302) }, "unknown redirected never_without_looking"},
+		{"302", func(w http.ResponseWriter, _ question) {
+			w.Header().Set("Location", r.Records.URL)
+			w.WriteHeader(http.StatusFound)
+		}, "unknown redirected never_without_looking"},
 		{"401", status(401), "refused unauthorized safe"},
 		{"RPC error", func(w http.ResponseWriter, q question) { reply(w, q, `"error":{"code":-32603,"message":"broken"}`) }, "rpc_error server_error never_without_looking"},
 		{"html page", raw("text/html", "<html>sorry</html>"), "unknown reply_malformed never_without_looking"},

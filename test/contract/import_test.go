@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
@@ -49,7 +50,7 @@ func TestImportRefused(t *testing.T) {
 			each(t, func(t *testing.T, r *rig) {
 				r.server.lists(search, tool("find", anything))
 				r.imports(t)
-				before, kept := r.seen(t), r.kept(t)
+				before, kept := r.seen(t).Import, r.kept(t)
 				row.brk(t, r)
 				asked := len(r.server.questions())
 				var got httpapi.ImportAnswer
@@ -57,15 +58,14 @@ func TestImportRefused(t *testing.T) {
 				if a.Status != row.status || a.Reason+got.Refused != row.reason || got.Imported+len(got.Skipped)+got.Orphaned != 0 {
 					t.Errorf("%d %s", a.Status, a.Body)
 				}
-				now := r.seen(t)
-				want := before.Import
+				now, want := r.seen(t).Import, before
 				if row.status == 200 {
-					want = httpapi.Imported{Status: "error", Problem: string(row.reason), At: now.Import.At, Good: before.Import.Good, Tools: 2}
+					want = httpapi.Imported{Status: "error", Problem: string(row.reason), At: now.At, Good: before.Good, Tools: 2}
 				} else if len(r.server.questions()) != asked {
 					t.Error("the server was asked all the same")
 				}
-				if now.Import != want || row.status == 200 && !now.Import.At.After(before.Import.At) {
-					t.Errorf("%+v, want %+v", now.Import, want)
+				if now != want || row.status == 200 && !now.At.After(before.At) {
+					t.Errorf("%+v, want %+v", now, want)
 				}
 				if !sameTools(kept, r.kept(t), false) {
 					t.Errorf("%+v, and before %+v", r.kept(t), kept)
@@ -208,18 +208,8 @@ func TestReconcile(t *testing.T) {
 				t.Errorf("%s: %s and %+v, want %s and %s", step.name, alive(kept), s, step.kept, step.status)
 			}
 			for name, k := range kept {
-				was, known := before[name]
-				switch {
-				case known && !k.Since.Equal(was.Since), !known && !k.Since.Equal(s.At):
-					t.Errorf("%s: %s is there since %v", step.name, name, k.Since)
-				case k.Orphaned.IsZero() && !k.Seen.Equal(s.At): // one time for the whole import
-					t.Errorf("%s: %s was seen at %v, and the import was at %v", step.name, name, k.Seen, s.At)
-				case !was.Orphaned.IsZero() && !k.Orphaned.IsZero() && !k.Orphaned.Equal(was.Orphaned):
-					t.Errorf("%s: %s has vanished again", step.name, name)
-				case was.Orphaned.IsZero() && !k.Orphaned.IsZero() && !k.Orphaned.Equal(s.At):
-					t.Errorf("%s: %s vanished at %v", step.name, name, k.Orphaned)
-				case !was.Orphaned.IsZero() && k.Orphaned.IsZero() && !k.Returned.Equal(s.At):
-					t.Errorf("%s: %s came back at %v", step.name, name, k.Returned)
+				if wrong := wrongStamp(before[name], k, s.At); wrong != "" {
+					t.Errorf("%s: %s of %+v, which was %+v, at %v", step.name, wrong, k, before[name], s.At)
 				}
 			}
 			if step.name == "the same" && !sameTools(before, kept, true) {
@@ -235,6 +225,23 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("another server was touched: %+v", s)
 		}
 	})
+}
+
+// wrongStamp names the time of a tool that is not what it should be after an import
+// at that time, which is one for all of it; was is zero for a new tool.
+func wrongStamp(was, is httpapi.KeptTool, at time.Time) string {
+	gone, before := !is.Orphaned.IsZero(), !was.Orphaned.IsZero()
+	switch {
+	case was.Name != "" && !is.Since.Equal(was.Since), was.Name == "" && !is.Since.Equal(at):
+		return "since"
+	case !gone && !is.Seen.Equal(at), gone && !is.Seen.Equal(was.Seen):
+		return "seen"
+	case gone && before && !is.Orphaned.Equal(was.Orphaned), gone && !before && !is.Orphaned.Equal(at):
+		return "orphaned_at"
+	case before && !gone && !is.Returned.Equal(at):
+		return "returned_at"
+	}
+	return ""
 }
 
 // reported is an answer in one line.

@@ -232,7 +232,7 @@ func names[T any](all map[string]T) string {
 	return strings.Join(list, " ")
 }
 
-// notSent fails t if a call has reached the server, or a token was exchanged for one.
+// notSent fails t if a call has reached the server.
 func (r *rig) notSent(t *testing.T) {
 	t.Helper()
 	if n := len(r.server.of("tools/call")); n != 0 {
