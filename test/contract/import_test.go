@@ -13,19 +13,19 @@ import (
 	"onbehalf.internal/broker/httpapi"
 )
 
+// A refusal is why an import gives no list.
+type refusal struct {
+	name   string
+	brk    func(*testing.T, *rig)
+	status int // 200: the server was asked
+	reason fault.Reason
+}
+
 // TestImportRefused (55, 56): each reason for which there is no list. The tools stay
 // as they were, and what is told of the server says why. What the file already says
 // is refused before anything is asked, and is no import.
 func TestImportRefused(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		brk    func(*testing.T, *rig)
-		status int
-		reason fault.Reason
-	}{
-		{"no data class", func(t *testing.T, r *rig) { r.edit(t, "data_class: "+r.class, "") }, 403, fault.ServerInert},
-		// The contract imports a server that is switched off, too; ours sends it nothing.
-		{"switched off", func(t *testing.T, r *rig) { r.edit(t, "enabled: true", "enabled: false") }, 403, fault.ServerDisabled},
+	rows := []refusal{
 		{"503", func(t *testing.T, r *rig) { r.server.on("tools/list", status(503)) }, 200, fault.Intermediary},
 		{"401", func(t *testing.T, r *rig) { r.server.on("tools/list", status(401)) }, 200, fault.Unauthorized},
 		{"RPC error", func(t *testing.T, r *rig) {
@@ -45,33 +45,45 @@ func TestImportRefused(t *testing.T) {
 		{"a tool without a name", func(t *testing.T, r *rig) { r.server.lists(search, `{"inputSchema":{"type":"object"}}`) }, 200, fault.ReplyMalformed},
 		{"a name twice", func(t *testing.T, r *rig) { r.server.lists(search, search) }, 200, fault.ReplyMalformed},
 		{"a tool that is none", func(t *testing.T, r *rig) { r.server.lists(search, `"find"`) }, 200, fault.ReplyMalformed},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			each(t, func(t *testing.T, r *rig) {
-				r.server.lists(search, tool("find", anything))
-				r.imports(t)
-				before, kept := r.seen(t).Import, r.kept(t)
-				row.brk(t, r)
-				asked := len(r.server.questions())
-				var got httpapi.ImportAnswer
-				a := r.Admin(t, "POST", "/v1/servers/peer/import", "", &got)
-				if a.Status != row.status || a.Reason+got.Refused != row.reason || got.Imported+len(got.Skipped)+got.Orphaned != 0 {
-					t.Errorf("%d %s", a.Status, a.Body)
-				}
-				now, want := r.seen(t).Import, before
+		{"no data class", func(t *testing.T, r *rig) { r.edit(t, "data_class: "+r.class, "") }, 403, fault.ServerInert},
+		// The contract imports a server that is switched off, too; ours sends it nothing.
+		{"switched off", func(t *testing.T, r *rig) { r.edit(t, "enabled: true", "enabled: false") }, 403, fault.ServerDisabled},
+	}
+	each(t, func(t *testing.T, r *rig) {
+		for _, row := range rows {
+			t.Run(row.name, func(t *testing.T) {
 				if row.status == 200 {
-					want = httpapi.Imported{Status: "error", Problem: string(row.reason), At: now.At, Good: before.Good, Tools: 2}
-				} else if len(r.server.questions()) != asked {
-					t.Error("the server was asked all the same")
+					r.server.on("tools/list", nil)
+					r.server.lists(search, tool("find", anything))
+					r.imports(t)
 				}
-				if now != want || row.status == 200 && !now.At.After(before.At) {
-					t.Errorf("%+v, want %+v", now, want)
-				}
-				if !sameTools(kept, r.kept(t), false) {
-					t.Errorf("%+v, and before %+v", r.kept(t), kept)
-				}
+				row.refuses(t, r)
 			})
-		})
+		}
+	})
+}
+
+// refuses breaks an import and looks at what it says and leaves.
+func (row refusal) refuses(t *testing.T, r *rig) {
+	before, kept := r.seen(t).Import, r.kept(t)
+	row.brk(t, r)
+	asked := len(r.server.questions())
+	var got httpapi.ImportAnswer
+	a := r.Admin(t, "POST", "/v1/servers/peer/import", "", &got)
+	if a.Status != row.status || a.Reason+got.Refused != row.reason || got.Imported+len(got.Skipped)+got.Orphaned != 0 {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+	now, want := r.seen(t).Import, before
+	if row.status == 200 {
+		want = httpapi.Imported{Status: "error", Problem: string(row.reason), At: now.At, Good: before.Good, Tools: 2}
+	} else if len(r.server.questions()) != asked {
+		t.Error("the server was asked all the same")
+	}
+	if now != want || row.status == 200 && !now.At.After(before.At) {
+		t.Errorf("%+v, want %+v", now, want)
+	}
+	if len(kept) != 2 || !sameTools(kept, r.kept(t), false) {
+		t.Errorf("%+v, and before %+v", r.kept(t), kept)
 	}
 }
 
