@@ -84,7 +84,7 @@ func newStrictRig(t *testing.T, legacy bool) *strictRig {
 	provider.StartTLS()
 	t.Cleanup(provider.Close)
 	s.Rig = brokertest.New(t, &brokertest.Options{Tamper: func(at store.Moment, records []audit.Record) error {
-		if f := s.begun.Load(); f != nil && at == store.Committing && records[0].Kind == audit.Decision {
+		if f := s.begun.Load(); f != nil && at == store.Committing && len(records) > 0 && records[0].Kind == audit.Decision {
 			(*f)()
 		}
 		return nil

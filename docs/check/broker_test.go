@@ -12,9 +12,11 @@ import (
 
 	"onbehalf.internal/broker"
 	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
@@ -104,6 +106,7 @@ func TestContract(t *testing.T) {
 	b.refused(t)
 	b.suspended(t)
 	b.resolved(t)
+	b.served(t)
 	b.limited(t)
 	b.panics(t)
 	b.unavailable(t)
@@ -215,6 +218,11 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"POST", "/v1/operations/x/cancel", "", nobody, 429})
 	flood(ask{"POST", "/v1/operations/x/resolve", "", b.admin, 429})
 	flood(ask{"GET", "/v1/doubts", "", b.admin, 429})
+	flood(ask{"GET", "/v1/tools", "", nobody, 429})
+	flood(ask{"GET", "/v1/servers?x=y", "", b.admin, 429})
+	flood(ask{"GET", "/v1/servers/nowhere/tools", "", b.admin, 429})
+	flood(ask{"POST", "/v1/servers/x/import", "{}", b.admin, 429})
+	flood(ask{"POST", "/v1/servers/x/probe", "{}", b.admin, 429})
 	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"GET", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"DELETE", "/v1/suspensions/x", "", b.admin, 429})
@@ -243,7 +251,8 @@ func (b *bench) unavailable(t *testing.T) {
 	c.Suspensions = ledger.New(db, ledger.Config{})
 	s := policy.Suspension{ID: "standing", Target: policy.Target{Sort: "actor", Name: "user:9"}}
 	b.policy.Restore([]policy.Suspension{s}, time.Now())
-	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Now: time.Now, Log: c.Log})
+	c.Catalogue = catalogue.New(db, time.Now)
+	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Catalogue: c.Catalogue, MCP: mcpclient.New(mcpclient.Config{}), Now: time.Now, Log: c.Log})
 	h := httpapi.New(c)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -255,6 +264,11 @@ func (b *bench) unavailable(t *testing.T) {
 		{"POST", "/v1/operations/x/cancel", "", nil, 503},
 		{"POST", "/v1/operations/x/resolve", itRan, b.admin, 503},
 		{"GET", "/v1/doubts", "", b.admin, 503},
+		{"GET", "/v1/tools", "", nil, 503},
+		{"GET", "/v1/servers", "", b.admin, 503},
+		{"GET", "/v1/servers/records/tools", "", b.admin, 503},
+		{"POST", "/v1/servers/records/import", "", b.admin, 503},
+		{"POST", "/v1/servers/records/probe", "", b.admin, 503},
 		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
 		{"DELETE", "/v1/suspensions/standing?reason=r", "", b.admin, 503},
 		{"GET", "/readyz", "", nil, 503},

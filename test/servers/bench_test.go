@@ -93,7 +93,7 @@ func list(t *testing.T, talk *mcpclient.Conversation) (tools int, _ mcpclient.Re
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	all, report := talk.ListTools(ctx, gate())
+	all, report := talk.ListTools(ctx, gate(), nil)
 	return len(all.Tools), report
 }
 
