@@ -194,7 +194,7 @@ func (b *bench) refused(t *testing.T) {
 
 // config is an API over nothing.
 func (b *bench) config() httpapi.Config {
-	return httpapi.Config{Policy: b.policy, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }),
+	return httpapi.Config{Policy: b.policy, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }, func() []httpapi.Server { return nil }),
 		Ledger: func() (string, time.Time) { return "l", time.Time{} }}
 }
 
