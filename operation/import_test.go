@@ -309,3 +309,30 @@ func TestPinVerify(t *testing.T) {
 		})
 	}
 }
+
+// TestScheduled: where the operator has it so, the broker imports and probes by itself,
+// with nobody's name on it, and offers what it found.
+func TestScheduled(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		return strings.Replace(yaml, "requires_approval: false", "requires_approval: false\n    import: {every: 10s}\n    probe: {every: 10s}", 1)
+	}})
+	var records, archive httpapi.Server
+	until(t, func() bool {
+		var all struct{ Servers []httpapi.Server }
+		rig.Admin(t, "GET", "/v1/servers", "", &all)
+		archive, records = all.Servers[0], all.Servers[1]
+		return records.Import.Status == "ok" && records.Health.Is == "up"
+	})
+	if archive.Import.Status != "never_imported" || archive.Health != (httpapi.Health{}) {
+		t.Errorf("%+v", archive)
+	}
+	if a := rig.Call(t, brokertest.Call{Arguments: map[string]int{"x": 1}}); a.Reason != fault.ArgumentsInvalid {
+		t.Errorf("what was found is not offered: %s", a.Body)
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if log := rig.Audit(t); !strings.Contains(log, `"kind":"import","server":"records"`) || !strings.Contains(log, `"kind":"probe","server":"records"`) {
+		t.Errorf("the audit has\n%s", log)
+	}
+}
