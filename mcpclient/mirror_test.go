@@ -137,8 +137,8 @@ func TestInvalidAnnotations(t *testing.T) {
 				s := legacy()
 				s.lines[toolsList] = []answer{listing("", schema, `{"type":"object"}`)}
 				l, rep := list(t, s, era)
-				if len(l.Tools) != want || l.Invalid != 2-want || rep.Outcome.State != fault.Succeeded {
-					t.Errorf("%s: %d tools, %d invalid, %+v", era, len(l.Tools), l.Invalid, rep.Outcome)
+				if len(l.Tools) != want || len(l.Invalid) != 2-want || rep.Outcome.State != fault.Succeeded {
+					t.Errorf("%s: %d tools, %d invalid, %+v", era, len(l.Tools), len(l.Invalid), rep.Outcome)
 				}
 			}
 		})

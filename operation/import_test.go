@@ -336,3 +336,24 @@ func TestScheduled(t *testing.T) {
 		t.Errorf("the audit has\n%s", log)
 	}
 }
+
+// TestImportSkips: what cannot be taken is skipped with its reason, wherever it was
+// found out, and the rest is taken.
+func TestImportSkips(t *testing.T) {
+	b := newBench(t)
+	lists(b.Records, tool("whoami", ""), `null`, `{"description":"x"}`, tool("whoami", "again"), tool("a.b", ""), `{"name":"deep","inputSchema":{"type":"string"}}`,
+		`{"name":"header","inputSchema":{"type":"object","properties":{"x":{"type":"string","x-mcp-header":"a b"}}}}`)
+	got := imports(t, b.Rig, "records")
+	var why []string
+	for _, s := range got.Skipped {
+		why = append(why, s.Why)
+	}
+	if got.Imported != 1 || len(got.Skipped) != 6 || !strings.Contains(strings.Join(why, "|"), "x-mcp-header") {
+		t.Errorf("%d taken, skipped %q", got.Imported, why)
+	}
+	var all struct{ Servers []httpapi.Server }
+	b.Admin(t, "GET", "/v1/servers", "", &all)
+	if s := all.Servers[1].Import; s.Status != "partial" || s.Tools != 1 || !strings.Contains(s.Problem, "x-mcp-header") {
+		t.Errorf("%+v", s)
+	}
+}

@@ -162,7 +162,7 @@ func listed(ctx context.Context, c *canary.Cage, talk *mcpclient.Conversation) (
 	for _, tool := range l.Tools {
 		c.Bytes("tool", tool)
 	}
-	return len(l.Tools), l.Invalid, rep
+	return len(l.Tools), len(l.Invalid), rep
 }
 
 // farewell ends the conversation with a legacy server and returns its legs.
