@@ -35,6 +35,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/strictjson"
 )
 
 // A Catalogue is safe for concurrent use. A store has one.
@@ -130,7 +131,7 @@ func (c *Catalogue) servers(ctx context.Context) (list []Server, err error) {
 
 // A Kept is a tool as it stands in the catalogue.
 type Kept struct {
-	Tool               // without its Definition: see [Catalogue.Definition]
+	Tool               // without its Definition: see [Catalogue.Definition]; without a Schema where its row holds none
 	Since    time.Time // when it was first seen
 	Seen     time.Time // when it was last seen
 	Orphaned time.Time // since when it is no longer offered; zero: it is
@@ -158,11 +159,20 @@ func (c *Catalogue) tools(ctx context.Context, server string) ([]Kept, error) {
 		if err := rows.Scan(&k.Server, &k.Name, &k.Local, &k.Title, &k.Description, &schema, &k.Pin, &since, &seen, &orphaned, &returned); err != nil {
 			return nil, err
 		}
-		k.Schema = schema
+		k.Schema = object(schema)
 		k.Since, k.Seen, k.Orphaned, k.Returned = moment(since), moment(seen), moment(orphaned), moment(returned)
 		list = append(list, k)
 	}
 	return list, rows.Err()
+}
+
+// object is a schema in a row; nil for what is none. A row can be changed by hand, and
+// one that was must not keep the others from being read.
+func object(stored []byte) strictjson.Raw {
+	if raw := strictjson.Raw(stored); strictjson.Check(raw) == nil && raw.Kind() == '{' {
+		return raw
+	}
+	return nil
 }
 
 // View returns what every server offers, all from one moment. A server that was

@@ -84,7 +84,8 @@ func (r *reading) tool(n int, raw strictjson.Raw) (t Tool, no *Skip) {
 	}
 	t.Local = "mcp_" + t.Server + "_" + t.Name
 	if why := r.unfit(t); why != "" {
-		return t, &Skip{Tool: bounded(t.Name, "", nameShown), Why: quoted(t.Name) + " " + why}
+		left := LeftOut(t.Name, why)
+		return t, &left
 	}
 	t.Title = bounded(text(members["title"]), "\n\t", maxTitle)
 	t.Description = bounded(text(members["description"]), "\n\t", maxDescription)
@@ -118,6 +119,11 @@ func (r *reading) unfit(t Tool) string {
 		return fmt.Sprintf("would be %s, which is a tool of server %s", quoted(t.Local), quoted(by))
 	}
 	return ""
+}
+
+// LeftOut is the Skip of a tool whose name may be anything. why goes on from it.
+func LeftOut(name, why string) Skip {
+	return Skip{Tool: bounded(name, "", nameShown), Why: quoted(name) + " " + why}
 }
 
 // refused is the Skip of a tool whose name is fit.

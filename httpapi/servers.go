@@ -196,7 +196,7 @@ type KeptTool struct {
 	Local       string         `json:"local_name"`
 	Title       string         `json:"title,omitempty"`
 	Description string         `json:"description"`
-	Schema      strictjson.Raw `json:"input_schema"`
+	Schema      strictjson.Raw `json:"input_schema,omitempty"` // absent: what is stored is none
 	Pin         string         `json:"pin"`
 	Pinned      string         `json:"pinned,omitempty"` // by the operator
 	Declared    bool           `json:"declared"`

@@ -57,7 +57,9 @@ func (a *API) tools(ctx context.Context, r *request) (answer, error) {
 					return answer{}, err
 				}
 			}
-			list.Tools = append(list.Tools, offered(d, kept[name]))
+			if k, there := kept[name]; !there || k.Schema != nil { // else a call would be refused: its arguments fit nothing
+				list.Tools = append(list.Tools, offered(d, k))
+			}
 		}
 	}
 	return inJSON(http.StatusOK, list), nil

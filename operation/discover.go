@@ -79,7 +79,7 @@ func (r *Runner) Probe(ctx context.Context, by Asker, server string) (Discovery,
 // from Tool Parameters").
 func invalid(listed mcpclient.Listing) (skips []catalogue.Skip) {
 	for _, name := range listed.Invalid {
-		skips = append(skips, catalogue.Skip{Tool: catalogue.Cleaned(name), Why: "it has an x-mcp-header that the protocol does not allow"})
+		skips = append(skips, catalogue.LeftOut(name, "has an x-mcp-header that the specification does not allow"))
 	}
 	return skips
 }

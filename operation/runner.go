@@ -188,7 +188,7 @@ func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) A
 	}
 	err := r.ledger.Finish(ctx, w.op.ID, w.op.Attempt, outcome, result, w.op.Legs, w.op.Hold, w.record(audit.Outcome, at))
 	answer := Answer{Operation: w.op, Volatile: err != nil}
-	if outcome.Evidence == fault.EvidencePeer && outcome.State != fault.PeerRefused {
+	if outcome.Evidence == fault.EvidencePeer && outcome.Ran == fault.RanYes { // a JSON-RPC error completes nothing
 		r.catalogue.Contact(w.op.Server, w.took("tools/call"), at)
 	}
 	if err != nil {

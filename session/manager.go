@@ -39,15 +39,16 @@ func NewManager(v *vault.Client, x *exchange.Client, p *policy.Holder, now func(
 func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error) {
 	s := &Session{m: m, d: d}
 	switch auth := d.Server().Auth; {
+	case auth.Mode == "legacy" && auth.Credential.IsZero():
+	case auth.Mode == "legacy": // one credential for everything
+		s.source = m.stored(auth.Credential)
 	case d.Discovery() && auth.Discovery.IsZero():
 		return s, fault.New("session.Open", fault.DiscoveryMissing, "")
 	case d.Discovery():
 		s.source = m.stored(auth.Discovery)
-	case auth.Mode == "delegated":
+	default:
 		s.source = s.held
 		return s, s.delegate(ctx)
-	case !auth.Credential.IsZero():
-		s.source = m.stored(auth.Credential)
 	}
 	return s, nil
 }

@@ -167,7 +167,7 @@ func (s *Session) held(ctx context.Context) (secret.Text, error) {
 }
 
 func (s *Session) header() string {
-	if auth := s.d.Server().Auth; auth.Placement == "header" && !s.d.Discovery() {
+	if auth := s.d.Server().Auth; auth.Placement == "header" {
 		return auth.Header
 	}
 	return "Authorization"

@@ -179,6 +179,8 @@ func TestKinds(t *testing.T) {
 		{"execution", "records", false, "Authorization", func() string { return r.provider.Issued()[0] }, "subject exchange hold"},
 		{"discovery", "records", true, "Authorization", func() string { return discovery }, ""},
 		{"static", "old", false, "X-Api-Key", func() string { return static }, ""},
+		{"static, for discovery", "old", true, "X-Api-Key", func() string { return static }, ""},
+		{"anonymous, for discovery", "open", true, "", func() string { return "" }, ""},
 		{"anonymous", "open", false, "", func() string { return "" }, ""},
 	} {
 		ctx, s := r.open(r.decide(tc.server, tc.probe))

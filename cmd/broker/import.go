@@ -160,10 +160,11 @@ func printImport(out io.Writer, got httpapi.ImportAnswer) {
 	for _, c := range got.Changed {
 		fmt.Fprintf(out, "  changed: %s, now %s\n", c.Tool, c.New)
 	}
-	for what, names := range map[string][]string{"returned": got.Returned, "vanished": got.Vanished} {
-		for _, name := range names {
-			fmt.Fprintf(out, "  %s: %s\n", what, name)
-		}
+	for _, name := range got.Returned {
+		fmt.Fprintf(out, "  returned: %s\n", name)
+	}
+	for _, name := range got.Vanished {
+		fmt.Fprintf(out, "  vanished: %s\n", name)
 	}
 }
 

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/internal/devmcp"
 )
 
 func TestMain(m *testing.M) {
@@ -27,7 +31,8 @@ func stopped() {
 // TestScripts runs the real program. A script that asks for a broker with
 // `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
 // file bearer, an admin's in admin-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
-// `edit old new` changes the first such text of that and has it read again.
+// `edit old new` changes the first such text of that and has it read again; `lists server
+// tool…` has a dev server list these tools from then on, each the JSON of one.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -36,7 +41,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SAMPLE", sample(t))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit, "lists": lists},
 	})
 }
 
@@ -55,6 +60,26 @@ func edit(ts *testscript.TestScript, _ bool, args []string) {
 		}
 		return strings.Replace(yaml, old, fresh, 1)
 	}))
+}
+
+func lists(ts *testscript.TestScript, _ bool, args []string) {
+	rig, ok := rigs.Load(ts)
+	if !ok || len(args) == 0 {
+		ts.Fatalf("usage: lists server tool..., after rig")
+	}
+	server := map[string]*devmcp.Server{"records": rig.(*brokertest.Rig).Records, "archive": rig.(*brokertest.Rig).Archive}[args[0]]
+	server.Break(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if devmcp.MethodOf(r) != "tools/list" {
+				next.ServeHTTP(w, r)
+				return
+			}
+			var asked struct{ ID json.RawMessage }
+			json.NewDecoder(r.Body).Decode(&asked)
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[%s]}}`, asked.ID, strings.Join(args[1:], ","))
+		})
+	})
 }
 
 func startRig(ts *testscript.TestScript, neg bool, args []string) {
