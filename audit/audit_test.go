@@ -30,6 +30,7 @@ func full() audit.Record {
 		Started: &audit.Started{Version: "0.1.0", Ledger: "l2", Former: "l1", Clean: true},
 		Stopped: &audit.Stopped{Ended: 4, Cut: 3, Left: 2, Holds: 1}, Suspended: &audit.Suspended{ID: "s1", Until: noon.UTC(), Text: "why\u200b\n"},
 		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
+		Approved: &audit.Approved{Decision: "approved", Issuer: "https://people.example", Subject: "user:8", By: "portal", Text: "looked"},
 		Legs: []audit.Leg{
 			{Name: "exchange", Budget: 20 * time.Second, Took: 3250 * time.Microsecond},
 			{Name: "tools/call", Budget: time.Second, Took: time.Second, Reason: fault.WallClock},
@@ -60,6 +61,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"stopped":{"ended":4,"cut":3,"left":2,"holds":1},` +
 				`"suspension":{"id":"s1","until":"2026-11-30T12:00:00.000005Z","text":"why\u200b\n"},` +
 				`"resolution":{"by":"admin","text":"seen"},` +
+				`"approval":{"decision":"approved","digest":"0000000000000000000000000000000000000000000000000000000000000000","issuer":"https://people.example","subject":"user:8","by":"portal","text":"looked"},` +
 				`"legs":[{"leg":"exchange","budget_ms":20000,"ms":3.25},` +
 				`{"leg":"tools/call","budget_ms":1000,"ms":1000,"reason":"wall_clock"}]}`},
 	} {

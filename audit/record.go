@@ -11,8 +11,8 @@
 //     forge a second line or move a terminal's cursor.
 //   - A record has no member for arguments, results, tokens or text of a
 //     server: digests and words of closed lists stand for them. The one free
-//     text is an admin's own: why something was suspended, or what shows
-//     whether a call in doubt ran.
+//     text is a person's own: why something was suspended or approved, or what
+//     shows whether a call in doubt ran.
 //   - Names that may come from a refused request are cut at 256 bytes.
 //
 // This package does not store records (package store does, in the same commit
@@ -60,12 +60,13 @@ const (
 	Suspension Kind = "suspension" // an admin has stopped an actor, a server or a profile
 	Lifting    Kind = "lifting"    // an admin has ended a suspension
 	Resolution Kind = "resolution" // an admin has said whether an operation in doubt ran
+	Approval   Kind = "approval"   // a person was asked about a call, or has decided
 )
 
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution:
+	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval:
 		return true
 	}
 	return false
@@ -114,6 +115,7 @@ type Record struct {
 	Stopped    *Stopped       `json:"stopped,omitempty"`
 	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Resolved   *Resolved      `json:"resolution,omitempty"`
+	Approved   *Approved      `json:"approval,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -158,6 +160,18 @@ type Suspended struct {
 type Resolved struct {
 	By   string `json:"by"`   // the admin; the record's caller is the operation's
 	Text string `json:"text"` // the admin's own words, what shows it
+}
+
+// Approved is what an [Approval] record says besides the operation, and the
+// [Sending] record that has used an approval.
+type Approved struct {
+	Decision string    `json:"decision"` // asked, approved, denied; used
+	Digest   Digest    `json:"digest"`   // of the very call
+	Expires  time.Time `json:"expires,omitzero"`
+	Issuer   string    `json:"issuer,omitempty"` // who vouched for the person
+	Subject  string    `json:"subject,omitempty"`
+	By       string    `json:"by,omitempty"`   // through which caller; the record's caller is the operation's
+	Text     string    `json:"text,omitempty"` // the person's own words
 }
 
 // timeForm has all nine digits of the second, so that lines sort as text.

@@ -137,7 +137,7 @@ func brokenRows() []broken {
 			b.edit("audience: mcp-records, scopes: [records.read]", "audience: mcp-records, scopes: [records.read, records.write]")
 		}, status: 403, cause: "scope_not_allowed"},
 		{name: "2 the server needs an approval", brk: func(b *bench) { b.edit("requires_approval: false", "requires_approval: true") },
-			status: 403, cause: "approval_required"},
+			status: 202, state: "awaiting_approval", retry: "wait", ledger: "awaiting_approval"},
 		{name: "2 policy says no, and the denial cannot be written", call: brokertest.Call{Actor: "user:8"},
 			brk: func(b *bench) { b.commit(audit.Denial, store.Committing) }, status: 503, cause: "store_failed"},
 

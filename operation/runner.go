@@ -68,6 +68,7 @@ type Runner struct {
 	drains   map[*work]bool   // those that have ended and whose answers may come late
 	draining bool
 	closed   bool
+	news     chan struct{}  // closed, and made anew, when an operation that waited for a person does not any more
 	stopped  audit.Stopped  // Ended and Cut, since draining
 	idle     sync.WaitGroup // of carried attempts
 	late     sync.WaitGroup // of records of holds that were pending
@@ -155,7 +156,7 @@ func (r *Runner) sending(ctx context.Context, w *work) error {
 	if w.sent {
 		return nil
 	}
-	err := r.ledger.Sending(ctx, w.op.ID, w.op.Attempt, w.record(audit.Sending, r.now()))
+	err := r.mayLeave(ctx, w)
 	w.sent = err == nil
 	if over := fault.Ended(ctx, fault.BudgetSpent); over != fault.None && fault.ReasonOf(err) == fault.StoreUnavailable {
 		return fault.New("operation.sending", over, "") // the commit was withdrawn for that
@@ -262,6 +263,7 @@ func (r *Runner) Refuse() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
+	r.tellLocked()
 }
 
 // Cut ends every operation that has not ended: the leg in flight is broken off,
