@@ -11,6 +11,7 @@
 //	broker grants explain      why an actor may, or may not
 //	broker suspend             stop an actor, a server or a profile at once
 //	broker suspensions         what is stopped, and how to lift it
+//	broker approvals           what waits for a person, and the person's decision
 //	broker version
 //
 // Secrets come from files, or from the environment variables that the help of a command
@@ -79,7 +80,7 @@ func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
 	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
-		suspendCommand(w), suspensionsCommand(w), versionCommand(w))
+		suspendCommand(w), suspensionsCommand(w), approvalsCommand(w), versionCommand(w))
 	return root
 }
 

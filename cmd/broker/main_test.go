@@ -25,6 +25,8 @@ func stopped() {
 // TestScripts runs the real program. A script that asks for a broker with
 // `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
 // file bearer, an admin's in admin-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
+// `rig approving` has calls wait for a person: people-bearer brings one, whose assertions are in the
+// files user8, again8 and user7.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -42,6 +44,9 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 && args[0] == "unix" {
 		o.API = "unix:" + ts.MkAbs("api.sock")
 	}
+	if len(args) == 1 && args[0] == "approving" {
+		o.Config = brokertest.Approving
+	}
 	rig, err := brokertest.Start(context.Background(), o)
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(rig.Close()) })
@@ -49,6 +54,10 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("BROKER_BEARER_FILE", ts.MkAbs("bearer"))
 	ts.Setenv("CONFIG", rig.ConfigPath)
 	ts.Check(os.WriteFile(ts.MkAbs("bearer"), []byte(rig.Bearer+"\n"), 0o600))
+	for name, text := range map[string]string{"people-bearer": rig.PeopleBearer(), "user7": rig.AssertApprover("user:7", nil),
+		"user8": rig.AssertApprover("user:8", nil), "again8": rig.AssertApprover("user:8", nil)} {
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text+"\n"), 0o600))
+	}
 	ts.Check(os.WriteFile(ts.MkAbs("admin-bearer"), []byte(rig.AdminBearer()+"\n"), 0o600))
 }
 
