@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,12 +103,12 @@ func TestDecisionIsTold(t *testing.T) {
 // TestStreamOfWhatWaits: it goes on until a person has decided, and its outcome is the
 // decision, of a new call and of one that is looked at.
 func TestStreamOfWhatWaits(t *testing.T) {
-	rig := brokertest.New(t, &brokertest.Options{Config: brokertest.Approving, Heartbeat: 20 * time.Millisecond})
+	rig := brokertest.New(t, &brokertest.Options{Config: brokertest.Approving, Heartbeat: time.Hour})
 	for word, want := range map[string]string{"approve": "approved", "deny": "denied"} {
 		body := `{"server":"records","tool":"whoami","request_key":"` + word + `"}`
 		call := open(t, rig, "POST", "/v1/operations", body)
 		op, _ := call.nextOf(t, "operation")
-		if op.State != fault.AwaitingApproval || op.Approval == nil || call.next(t).name != ":" {
+		if op.State != fault.AwaitingApproval || op.Approval == nil {
 			t.Fatalf("%+v", op)
 		}
 		look := open(t, rig, "GET", "/v1/operations/"+op.ID, "")
@@ -130,10 +131,27 @@ func TestStreamOfWhatWaits(t *testing.T) {
 	}
 }
 
+// TestStreamOfWhatWaitsBeats: nothing on the way takes the silence for the end, and a
+// time that is over is noticed.
+func TestStreamOfWhatWaitsBeats(t *testing.T) {
+	var ahead atomic.Int64
+	rig := brokertest.New(t, &brokertest.Options{Config: brokertest.Approving, Heartbeat: 20 * time.Millisecond,
+		Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+	s := open(t, rig, "POST", "/v1/operations", `{"server":"records","tool":"whoami","request_key":"k"}`)
+	s.nextOf(t, "operation")
+	if e := s.next(t); e.name != ":" {
+		t.Errorf("%+v", e)
+	}
+	ahead.Store(int64(15 * time.Minute))
+	if last, data := s.nextOf(t, "outcome"); last.Cause != fault.ApprovalExpired {
+		t.Errorf("%s", data)
+	}
+}
+
 // TestStreamOfWhatIsGivenUp: a cancel ends it, and so does a broker that stops, without
 // an outcome.
 func TestStreamOfWhatIsGivenUp(t *testing.T) {
-	rig := brokertest.New(t, &brokertest.Options{Config: brokertest.Approving})
+	rig := brokertest.New(t, &brokertest.Options{Config: brokertest.Approving, Heartbeat: time.Hour})
 	start := func(key string) (*stream, string) {
 		s := open(t, rig, "POST", "/v1/operations", `{"server":"records","tool":"whoami","request_key":"`+key+`"}`)
 		op, _ := s.nextOf(t, "operation")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -393,6 +394,38 @@ func TestApprovalUse(t *testing.T) {
 	})
 }
 
+// TestAskedWhileCleanedUp: what the attempt before still does after its end is not told
+// in place of what waits.
+func TestAskedWhileCleanedUp(t *testing.T) {
+	b := &bench{t: t, Rig: brokertest.New(t, &brokertest.Options{Config: func(y string) string { return brokertest.Approving(revoking(y)) }})}
+	revoked, asked := make(chan struct{}), make(chan struct{})
+	release := sync.OnceFunc(func() { close(revoked) })
+	t.Cleanup(release)
+	b.Provider.Break(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/revoke" {
+				close(asked)
+				<-revoked
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	call := brokertest.Call{Key: "k"}
+	ok(t, b.Decide(t, asking(t, b.Rig, call), "approve"))
+	b.at("tools/call", status(401))
+	if a := b.Call(t, call); a.State != fault.PeerRefused {
+		t.Fatalf("%s", a.Body)
+	}
+	<-asked
+	for range 2 {
+		again := asking(t, b.Rig, call)
+		if told := b.Get(t, "/v1/operations/"+again.ID, call); again.Attempt != 2 || told.State != fault.AwaitingApproval || told.Attempt != 2 {
+			t.Errorf("%s", told.Body)
+		}
+	}
+	release()
+}
+
 // TestApprovalAndPolicy: who may not make a call is not heard by a person; what is
 // taken away while a call waits stops it, approved or not.
 func TestApprovalAndPolicy(t *testing.T) {
@@ -425,8 +458,15 @@ func TestApprovalWhileStopping(t *testing.T) {
 	release, answer := held(t, rig, rig.Records, "tools/call", call)
 	stopped := make(chan error, 1)
 	go func() { stopped <- rig.Stop() }()
+	insist := func(c brokertest.Call) brokertest.Answer { // idle connections are closed meanwhile
+		for {
+			if a, err := rig.Do(t.Context(), c); err == nil || t.Context().Err() != nil {
+				return a
+			}
+		}
+	}
 	for i := 0; ; i++ {
-		a := rig.Call(t, brokertest.Call{Key: fmt.Sprint("new", i)})
+		a := insist(brokertest.Call{Key: fmt.Sprint("new", i)})
 		if a.Reason == fault.Draining {
 			break
 		}
@@ -434,7 +474,9 @@ func TestApprovalWhileStopping(t *testing.T) {
 			t.Fatalf("%s", a.Body)
 		}
 	}
-	asking(t, rig, waiting)
+	if a := insist(waiting); a.State != fault.AwaitingApproval || a.Attempt != 1 {
+		t.Errorf("%s", a.Body)
+	}
 	release()
 	if a := <-answer; a.State != fault.Succeeded {
 		t.Errorf("%s", a.Body)

@@ -97,12 +97,9 @@ func pending(cmd *cobra.Command, w world, flags *clientFlags, raw bool) (list []
 	return answer.Approvals, told, err
 }
 
-// find is the call that waits by the operation's id. The assertion is not shown for
-// that.
+// find is the call that waits by the operation's id.
 func find(cmd *cobra.Command, w world, flags *clientFlags, id string) (httpapi.Pending, error) {
-	looking := *flags
-	looking.approverFile = ""
-	list, _, err := pending(cmd, w, &looking, false)
+	list, _, err := pending(cmd, w, flags, false)
 	if err != nil {
 		return httpapi.Pending{}, err
 	}
