@@ -154,7 +154,7 @@ func (l *Ledger) Decide(ctx context.Context, id string, w Word) (op Operation, r
 		if err := unused(tx, id, a.Attempt, w); err != nil {
 			return err
 		}
-		if a.Decision == w.decision() && a.Approver.Issuer == w.Approver.Issuer && a.Approver.Subject == w.Approver.Subject && a.Digest == w.Digest {
+		if w.repeats(*a) {
 			return errKnown
 		}
 		now := moment(l.now().UnixNano())
@@ -162,24 +162,37 @@ func (l *Ledger) Decide(ctx context.Context, id string, w Word) (op Operation, r
 			return err
 		}
 		a.Decision, a.Approver, a.Reason, a.Decided = w.decision(), w.Approver, w.Reason, now
-		if err := move(tx, `UPDATE approvals SET decision = ?, issuer = ?, subject = ?, admin = ?, jti = ?, decided_by = ?, reason = ?, decided = ?
-			WHERE operation = ? AND attempt = ? AND decision = ''`, a.Decision, a.Approver.Issuer, a.Approver.Subject, a.Approver.Admin, w.JTI,
-			a.Approver.By, a.Reason, nanoseconds(now), id, a.Attempt); err != nil {
+		if err := decided(tx, id, *a, w.JTI); err != nil {
 			return err
 		}
-		records[0] = l.recordOf(op, audit.Approval)
-		records[0].Approved = &audit.Approved{Decision: a.Decision, Digest: a.Digest, Expires: a.Expires,
-			Issuer: a.Approver.Issuer, Subject: a.Approver.Subject, By: a.Approver.By, Text: a.Reason}
-		if w.Approved {
-			return nil
+		records[0] = l.decisionRecord(op)
+		if !w.Approved {
+			records[1], err = l.endAwaiting(tx, &op, fault.ApprovalDenied)
 		}
-		records[1], err = l.endAwaiting(tx, &op, fault.ApprovalDenied)
 		return err
 	}, records...)
 	if errors.Is(err, errKnown) {
 		return l.dated(op), true, nil
 	}
 	return l.dated(op), false, failure("ledger.Decide", err)
+}
+
+// repeats reports whether a has been decided by this very word.
+func (w Word) repeats(a Approval) bool {
+	return a.Decision == w.decision() && a.Approver.Issuer == w.Approver.Issuer && a.Approver.Subject == w.Approver.Subject && a.Digest == w.Digest
+}
+
+func decided(tx *store.Tx, id string, a Approval, jti string) error {
+	return move(tx, `UPDATE approvals SET decision = ?, issuer = ?, subject = ?, admin = ?, jti = ?, decided_by = ?, reason = ?, decided = ?
+		WHERE operation = ? AND attempt = ? AND decision = ''`,
+		a.Decision, a.Approver.Issuer, a.Approver.Subject, a.Approver.Admin, jti, a.Approver.By, a.Reason, nanoseconds(a.Decided), id, a.Attempt)
+}
+
+func (l *Ledger) decisionRecord(op Operation) audit.Record {
+	a, rec := op.Approval, l.recordOf(op, audit.Approval)
+	rec.Approved = &audit.Approved{Decision: a.Decision, Digest: a.Digest, Expires: a.Expires,
+		Issuer: a.Approver.Issuer, Subject: a.Approver.Subject, By: a.Approver.By, Text: a.Reason}
+	return rec
 }
 
 // askedAbout is the operation with its last approval.

@@ -165,7 +165,7 @@ var errKnown = errors.New("the operation is known")
 //
 // The operation is begun if its key is new, or if it is safe to repeat (see
 // [Operation.Retry]) in the way in which it was made; then it keeps ID and Created and has one more Attempt, and its
-// earlier outcome is in the audit alone. Begin sets Attempt, Outcome, Created
+// earlier outcome is in the audit alone. One that waits for an approval is begun as the attempt that it is. Begin sets Attempt, Outcome, Created
 // and Updated. It writes Hold as given: give [HoldHeld] if the operation may put a
 // token into Vault, since a process that dies cannot say so later.
 //

@@ -2,14 +2,13 @@ package operation
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
-
-	"crypto/rand"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"

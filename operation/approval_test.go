@@ -98,13 +98,25 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-// TestApprovedOnce: many repeats at once of what was approved run it once.
+// TestApprovedOnce: many requests at once ask once, and many repeats at once of what
+// was approved run it once.
 func TestApprovedOnce(t *testing.T) {
 	o := approving
 	rig := brokertest.New(t, &o)
 	call := brokertest.Call{Key: "k"}
-	ok(t, rig.Decide(t, asking(t, rig, call), "approve"))
 	var all sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			if a, err := rig.Do(t.Context(), call); err != nil || a.State != fault.AwaitingApproval || a.Attempt != 1 {
+				t.Errorf("%v %s", err, a.Body)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(rig.Pending(t)); n != 1 {
+		t.Errorf("%d calls wait", n)
+	}
+	ok(t, rig.Decide(t, asking(t, rig, call), "approve"))
 	for range 16 {
 		all.Go(func() {
 			if a, err := rig.Do(t.Context(), call); err != nil || a.State != fault.Succeeded || a.Attempt != 1 {
