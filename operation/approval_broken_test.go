@@ -20,6 +20,7 @@ type approvalBroken struct {
 
 	answer string // to the request whose commit it was: status, then state and cause, or reason
 	left   string // state and cause after a restart, then what the approval says
+	words  int    // times that a person has to decide from there on
 	ran    int    // times the tool ran in the end
 }
 
@@ -28,23 +29,23 @@ type approvalBroken struct {
 func TestEveryApprovalStepBroken(t *testing.T) {
 	const failed = "503 store_failed"
 	for _, row := range []approvalBroken{
-		{"asked", store.Applying, failed, "never", 1},
-		{"asked", store.Committing, failed, "never", 1},
-		{"asked", store.Committed, failed, "awaiting_approval undecided", 1},
-		{"approved", store.Applying, failed, "awaiting_approval undecided", 1},
-		{"approved", store.Committing, failed, "awaiting_approval undecided", 1},
-		{"approved", store.Committed, failed, "awaiting_approval approved", 1},
-		{"denied", store.Applying, failed, "awaiting_approval undecided", 1},
-		{"denied", store.Committing, failed, "awaiting_approval undecided", 1},
-		{"denied", store.Committed, failed, "not_sent approval_denied denied", 1},
-		{"decision", store.Applying, failed, "awaiting_approval approved", 1},
-		{"decision", store.Committing, failed, "awaiting_approval approved", 1},
-		{"decision", store.Committed, failed, "not_sent process_died", 1},
-		{"sending", store.Applying, "200 not_sent store_failed", "not_sent store_failed", 1},
-		{"sending", store.Committing, "200 not_sent store_failed", "not_sent process_died", 1},
-		{"sending", store.Committed, "200 not_sent store_failed", "unknown process_died", 0},
-		{"outcome", store.Committing, "200 succeeded", "unknown process_died", 1},
-		{"outcome", store.Committed, "200 succeeded", "succeeded", 1},
+		{"asked", store.Applying, failed, "never", 1, 1},
+		{"asked", store.Committing, failed, "never", 1, 1},
+		{"asked", store.Committed, failed, "awaiting_approval undecided", 1, 1},
+		{"approved", store.Applying, failed, "awaiting_approval undecided", 1, 1},
+		{"approved", store.Committing, failed, "awaiting_approval undecided", 1, 1},
+		{"approved", store.Committed, failed, "awaiting_approval approved", 0, 1},
+		{"denied", store.Applying, failed, "awaiting_approval undecided", 1, 1},
+		{"denied", store.Committing, failed, "awaiting_approval undecided", 1, 1},
+		{"denied", store.Committed, failed, "not_sent approval_denied denied", 1, 1},
+		{"decision", store.Applying, failed, "awaiting_approval approved", 0, 1},
+		{"decision", store.Committing, failed, "awaiting_approval approved", 0, 1},
+		{"decision", store.Committed, failed, "not_sent process_died", 0, 1},
+		{"sending", store.Applying, "200 not_sent store_failed", "not_sent store_failed", 0, 1},
+		{"sending", store.Committing, "200 not_sent store_failed", "not_sent process_died", 0, 1},
+		{"sending", store.Committed, "200 not_sent store_failed", "unknown process_died", 0, 0},
+		{"outcome", store.Committing, "200 succeeded", "unknown process_died", 0, 1},
+		{"outcome", store.Committed, "200 succeeded", "succeeded", 0, 1},
 	} {
 		t.Run(fmt.Sprint(row.step, " ", row.at), func(t *testing.T) {
 			b := &bench{t: t}
@@ -63,7 +64,9 @@ func TestEveryApprovalStepBroken(t *testing.T) {
 			if got := b.left(call); got != row.left {
 				t.Errorf("left is %q, want %q", got, row.left)
 			}
-			b.carryOn(call)
+			if n := b.carryOn(call); n != row.words {
+				t.Errorf("a person had to decide %d times, want %d", n, row.words)
+			}
 			if n := b.Records.Calls("whoami"); n != row.ran {
 				t.Errorf("the tool ran %d times, want %d", n, row.ran)
 			}
@@ -128,14 +131,16 @@ func (b *bench) left(call brokertest.Call) string {
 }
 
 // carryOn is what a gateway and a person do from there, until nothing is left to do.
-func (b *bench) carryOn(call brokertest.Call) {
+func (b *bench) carryOn(call brokertest.Call) (words int) {
 	for range 4 {
 		a := b.Call(b.t, call)
 		switch {
 		case a.State == fault.AwaitingApproval:
 			ok(b.t, b.Decide(b.t, a, "approve"))
+			words++
 		case a.Retry != fault.RetrySafe:
-			return
+			return words
 		}
 	}
+	return words
 }
