@@ -106,7 +106,8 @@ func TestContract(t *testing.T) {
 	b.refused(t)
 	b.suspended(t)
 	b.resolved(t)
-	b.served(t)
+	b.approved(t)
+	b.served(t) // from here on arguments have to fit
 	b.limited(t)
 	b.panics(t)
 	b.unavailable(t)
@@ -224,6 +225,8 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"POST", "/v1/servers/x/import", "{}", b.admin, 429})
 	flood(ask{"POST", "/v1/servers/x/probe", "{}", b.admin, 429})
 	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
+	flood(ask{"GET", "/v1/approvals", "", b.people, 429})
+	flood(ask{"POST", "/v1/approvals/x", "", func(h http.Header) { b.people(h); h.Del("Broker-Approver-Assertion") }, 429})
 	flood(ask{"GET", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"DELETE", "/v1/suspensions/x", "", b.admin, 429})
 }
@@ -270,6 +273,8 @@ func (b *bench) unavailable(t *testing.T) {
 		{"POST", "/v1/servers/records/import", "", b.admin, 503},
 		{"POST", "/v1/servers/records/probe", "", b.admin, 503},
 		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
+		{"GET", "/v1/approvals", "", b.people, 503},
+		{"POST", "/v1/approvals/x", approve("sha256:" + strings.Repeat("0", 64)), b.people, 503},
 		{"DELETE", "/v1/suspensions/standing?reason=r", "", b.admin, 503},
 		{"GET", "/readyz", "", nil, 503},
 		{"HEAD", "/readyz", "", nil, 503},
