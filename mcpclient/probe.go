@@ -122,15 +122,6 @@ func (c *Conversation) remember(d dialect) {
 	}
 }
 
-// unlike is e as the ending of a server that does not speak with us, whatever it
-// says.
-func unlike(e ending) ending {
-	if e.failure == fault.None && e.status == http.StatusOK {
-		e.failure = fault.VersionUnsupported
-	}
-	return e
-}
-
 // liveness says what an ending shows of a server.
 func (e ending) liveness() Liveness {
 	switch {
