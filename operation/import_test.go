@@ -357,3 +357,38 @@ func TestImportSkips(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// TestOneThingAtATime: a server that is being asked is not asked for something else,
+// others are, and a stop cuts it like what is open.
+func TestOneThingAtATime(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string { return yaml + "stop: {drain: 100ms}\n" }})
+	release := rig.Records.Hold("tools/list")
+	defer release()
+	first := make(chan httpapi.ImportAnswer, 1)
+	go func() {
+		var got httpapi.ImportAnswer
+		rig.Admin(t, "POST", "/v1/servers/records/import", "", &got)
+		first <- got
+	}()
+	until(t, func() bool { return rig.Records.Arrived("server/discover") > 0 && len(rig.Records.Requests()) > 1 })
+	for _, what := range []string{"import", "probe"} {
+		if a := rig.Admin(t, "POST", "/v1/servers/records/"+what, "", nil); a.Status != 429 || a.Reason != fault.ServerBusy {
+			t.Errorf("%s: %d %s", what, a.Status, a.Body)
+		}
+	}
+	if got := imports(t, rig, "archive"); got.Imported != 5 {
+		t.Errorf("another server: %+v", got)
+	}
+	if a := rig.Call(t, brokertest.Call{}); a.State != fault.Succeeded {
+		t.Errorf("a call meanwhile: %s", a.Body)
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-first; got.Refused != fault.BrokerStopping {
+		t.Errorf("%+v", got)
+	}
+	if log := rig.Audit(t); !strings.Contains(log, `"kind":"import","server":"records"`) && !strings.Contains(log, `"reason":"broker_stopping"`) {
+		t.Errorf("the audit has\n%s", log)
+	}
+}
