@@ -125,7 +125,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	mcp := mcpclient.New(mcpclient.Config{Name: "onbehalf-broker", Version: Version, Now: c.Now})
 	b.catalogue = catalogue.New(b.store, c.Now)
 	b.sessions = session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
-	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats)
+	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats, b.servers)
 	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp, Catalogue: b.catalogue,
 		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, Late: b.metrics.Late, DropWait: c.DropWait})
 	standing, err := b.ledger.Suspensions(ctx, c.Now())
@@ -177,6 +177,17 @@ func newVault(c Config) (*vault.Client, error) {
 		}
 	}
 	return vault.New(conf)
+}
+
+// servers are the declared servers for the metrics; none where the store cannot be read.
+func (b *Broker) servers() []httpapi.Server {
+	ctx, cancel := context.WithTimeout(context.Background(), recordBudget)
+	defer cancel()
+	list, err := httpapi.Servers(ctx, b.policy.Current(), b.catalogue)
+	if err != nil {
+		b.log.Error("servers not read", "reason", string(fault.ReasonOf(err)))
+	}
+	return list
 }
 
 // Address is where the API listens: "http://127.0.0.1:8471" or "unix:/path".

@@ -13,21 +13,22 @@ import (
 // A job is something that is done to a server every so often.
 type job struct{ kind, server string }
 
-// A schedule does jobs. What fails is tried less and less often.
+// A schedule does jobs, for one server one at a time. What fails is tried less and
+// less often.
 type schedule struct {
 	jobs func() map[job]time.Duration               // :: what is to be done → how often; asked anew each time
 	do   func(ctx context.Context, j job) (ok bool) // must not outlast ctx for long
 
 	mu     sync.Mutex
 	states map[job]*state
+	busy   map[string]bool // servers
 	all    sync.WaitGroup
 }
 
 // A state is how a job goes.
 type state struct {
-	running bool
-	next    time.Time
-	failed  int // times in a row
+	next   time.Time
+	failed int // times in a row
 }
 
 const (
@@ -38,7 +39,7 @@ const (
 // run does jobs until ctx ends, and returns when the last of them has ended.
 func (s *schedule) run(ctx context.Context) {
 	defer s.all.Wait()
-	s.states = map[job]*state{}
+	s.states, s.busy = map[job]*state{}, map[string]bool{}
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
@@ -68,14 +69,15 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 			st = &state{next: now.Add(rand.N(every/10 + 1))}
 			s.states[j] = st
 		}
-		if st.running || now.Before(st.next) {
+		if s.busy[j.server] || now.Before(st.next) {
 			continue
 		}
-		st.running = true
+		s.busy[j.server] = true
 		s.all.Go(func() {
 			ok := s.do(ctx, j)
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			delete(s.busy, j.server)
 			st.ended(ok, every, time.Now())
 		})
 	}
@@ -84,7 +86,6 @@ func (s *schedule) begin(ctx context.Context, now time.Time) {
 // ended says when the job is due again: after its interval, give or take a tenth,
 // and twice, four, eight times that after failures.
 func (st *state) ended(ok bool, every time.Duration, now time.Time) {
-	st.running = false
 	if st.failed++; ok {
 		st.failed = 0
 	}
@@ -106,10 +107,10 @@ func (b *Broker) watch(ctx context.Context) {
 		if err != nil {
 			reason = fault.ReasonOf(err)
 		}
-		if reason != fault.None {
+		if reason != fault.None && reason != fault.ServerBusy {
 			b.log.Warn("server not as it should be", "what", j.kind, "server", j.server, "reason", string(reason))
 		}
-		return reason == fault.None
+		return reason == fault.None || reason == fault.ServerBusy // somebody else asks
 	}}
 	s.run(ctx)
 }

@@ -21,13 +21,19 @@ func TestSchedule(t *testing.T) {
 				if every == 0 {
 					return nil
 				}
-				return map[job]time.Duration{{"probe", "records"}: every}
+				return map[job]time.Duration{{"probe", "records"}: every, {"import", "records"}: 24 * time.Hour, {"import", "archive"}: 24 * time.Hour}
 			},
 			do: func(ctx context.Context, j job) bool {
+				if j.server == "archive" {
+					<-ctx.Done() // it takes its time, and others do not wait for it
+					return true
+				}
 				mu.Lock()
-				at = append(at, time.Since(began))
+				if j.kind == "probe" {
+					at = append(at, time.Since(began))
+				}
 				running++
-				if running > 1 || j != (job{"probe", "records"}) {
+				if running > 1 {
 					t.Errorf("%+v, %d at once", j, running)
 				}
 				mu.Unlock()

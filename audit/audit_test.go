@@ -33,6 +33,7 @@ func full() audit.Record {
 		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
 		Imported: &audit.Imported{Tools: 3, Skipped: 1, Orphaned: 2, New: []string{"a"}, Changed: []audit.Redefined{{Tool: "b", Old: "sha256:01", New: "sha256:02"}},
 			Vanished: []string{"c"}, Returned: []string{"d"}},
+		Approved: &audit.Approved{Decision: "approved", Issuer: "https://people.example", Subject: "user:8", By: "portal", Text: "looked"},
 		Legs: []audit.Leg{
 			{Name: "exchange", Budget: 20 * time.Second, Took: 3250 * time.Microsecond},
 			{Name: "tools/call", Budget: time.Second, Took: time.Second, Reason: fault.WallClock},
@@ -65,6 +66,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"resolution":{"by":"admin","text":"seen"},` +
 				`"imported":{"tools":3,"skipped":1,"orphaned":2,"new":["a"],"changed":[{"tool":"b","old":"sha256:01","new":"sha256:02"}],` +
 				`"vanished":["c"],"returned":["d"]},` +
+				`"approval":{"decision":"approved","digest":"0000000000000000000000000000000000000000000000000000000000000000","issuer":"https://people.example","subject":"user:8","by":"portal","text":"looked"},` +
 				`"legs":[{"leg":"exchange","budget_ms":20000,"ms":3.25},` +
 				`{"leg":"tools/call","budget_ms":1000,"ms":1000,"reason":"wall_clock"}]}`},
 	} {

@@ -11,8 +11,8 @@
 //     forge a second line or move a terminal's cursor.
 //   - A record has no member for arguments, results, tokens or text of a
 //     server, but the names of its tools: digests and words of closed lists
-//     stand for them. The one free text is an admin's own: why something was
-//     suspended, or what shows whether a call in doubt ran.
+//     stand for them. The one free text is a person's own: why something was
+//     suspended or approved, or what shows whether a call in doubt ran.
 //   - Names that may come from a refused request are cut at 256 bytes. Of the
 //     tools that an import found, 64 of a sort are named and the rest counted.
 //
@@ -61,6 +61,7 @@ const (
 	Suspension Kind = "suspension" // an admin has stopped an actor, a server or a profile
 	Lifting    Kind = "lifting"    // an admin has ended a suspension
 	Resolution Kind = "resolution" // an admin has said whether an operation in doubt ran
+	Approval   Kind = "approval"   // a person was asked about a call, or has decided
 
 	Import Kind = "import" // a server was asked for its tools; with a reason: in vain
 	Probe  Kind = "probe"  // a server was asked whether it is there; with a reason: in vain
@@ -69,7 +70,7 @@ const (
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Import, Probe:
+	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Import, Probe:
 		return true
 	}
 	return false
@@ -121,6 +122,7 @@ type Record struct {
 	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Resolved   *Resolved      `json:"resolution,omitempty"`
 	Imported   *Imported      `json:"imported,omitempty"`
+	Approved   *Approved      `json:"approval,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
 }
 
@@ -215,6 +217,18 @@ func (i *Imported) bounded() *Imported {
 func first[T any](all []T) (few []T, more int) {
 	few = all[:min(len(all), listLimit)]
 	return few, len(all) - len(few)
+}
+
+// Approved is what an [Approval] record says besides the operation, and the
+// [Sending] record that has used an approval.
+type Approved struct {
+	Decision string    `json:"decision"` // asked, approved, denied; used
+	Digest   Digest    `json:"digest"`   // of the very call
+	Expires  time.Time `json:"expires,omitzero"`
+	Issuer   string    `json:"issuer,omitempty"` // who vouched for the person
+	Subject  string    `json:"subject,omitempty"`
+	By       string    `json:"by,omitempty"`   // through which caller; the record's caller is the operation's
+	Text     string    `json:"text,omitempty"` // the person's own words
 }
 
 // timeForm has all nine digits of the second, so that lines sort as text.

@@ -119,11 +119,17 @@ type AdminAnswer struct {
 // not nil, gets what a good answer says.
 func (r *Rig) Admin(t testing.TB, method, path, body string, into any) AdminAnswer {
 	t.Helper()
+	return r.as(t, http.Header{"Authorization": {"Bearer " + r.AdminBearer()}}, method, path, body, into)
+}
+
+// as makes a request with these headers.
+func (r *Rig) as(t testing.TB, headers http.Header, method, path, body string, into any) AdminAnswer {
+	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, r.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
-	req.Header.Set("Authorization", "Bearer "+r.AdminBearer())
+	req.Header = headers.Clone()
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}

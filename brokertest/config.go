@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,10 @@ callers:
     roles: [admin]
     bearer_sha256: ["ADMIN"]
     servers: [records, archive]
+  people:
+    roles: [approve]
+    bearer_sha256: ["PEOPLE"]
+    approvers: {issuer: "https://people.example", jwks: portal.jwks, audience: approvals, subjects: ["user:"], admin: {claim: roles, value: admin}}
 
 profiles:
   company:
@@ -94,7 +99,8 @@ func (r *Rig) writeConfig(o Options) error {
 		api = "127.0.0.1:0"
 	}
 	text := strings.NewReplacer("API", api, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
-		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
+		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "PEOPLE", digest(r.PeopleBearer()),
+		"PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
 		"TOOLS", tools).Replace(configuration)
 	if o.KeyInVault {
 		text += "keys: {results: \"" + ResultsKey + "\"}\n"
@@ -130,9 +136,15 @@ func (r *Rig) writeKeys() (err error) {
 
 // Assert signs an assertion of the portal that it acts for actor.
 func (r *Rig) Assert(actor string) string {
+	return r.sign(jwt.MapClaims{"iss": "https://portal.example", "aud": "broker", "sub": actor})
+}
+
+// sign signs claims, each jti of its own, for a minute unless they say otherwise.
+func (r *Rig) sign(claims jwt.MapClaims) string {
 	now := time.Now()
-	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": "https://portal.example", "aud": "broker", "sub": actor,
-		"jti": rand.Text(), "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()})
+	all := jwt.MapClaims{"jti": rand.Text(), "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()}
+	maps.Copy(all, claims)
+	token := jwt.NewWithClaims(jwt.SigningMethodES256, all)
 	token.Header["kid"] = "portal"
 	signed, err := token.SignedString(r.signer)
 	if err != nil {

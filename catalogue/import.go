@@ -31,10 +31,10 @@ type Report struct {
 
 // Import brings the rows of server in line with what it advertised: what is listed
 // is inserted or updated in place and live, what is not, or is skipped, is orphaned.
-// An empty list is a list. left are tools that were listed and are not in advertised,
-// since the protocol has clients leave them out. Rows and rec, whose kind, server and imported it fills,
+// An empty list is a list. dropped are tools that the client has left out already, with
+// its reason. Rows and rec, whose kind, server and imported it fills,
 // are one commit with one time.
-func (c *Catalogue) Import(ctx context.Context, server string, advertised []strictjson.Raw, rec audit.Record, left ...Skip) (Report, error) {
+func (c *Catalogue) Import(ctx context.Context, server string, advertised []strictjson.Raw, rec audit.Record, dropped ...Skip) (Report, error) {
 	// The tools are read before the commit, since the store's only writer would wait
 	// for them; so nobody else may change the rows meanwhile.
 	c.importing.Lock()
@@ -44,7 +44,7 @@ func (c *Catalogue) Import(ctx context.Context, server string, advertised []stri
 		return Report{}, store.Failure("catalogue.Import", err)
 	}
 	tools, skipped := Read(server, advertised, func(local string) string { return others[strings.ToLower(local)] })
-	rep := compare(server, known, tools, append(skipped, left...))
+	rep := compare(server, known, tools, append(dropped, skipped...))
 
 	rec = c.stamped(rec, audit.Import, server)
 	rec.Imported = &audit.Imported{Tools: rep.Imported, Skipped: len(rep.Skipped), Orphaned: rep.Orphaned,

@@ -80,7 +80,7 @@ var advices = []Advice{
 	{InDoubt, RanUnknown, EvidenceNone, RetryLookFirst, "it was sent: find out at the server, by its own means; the same key sends nothing"},
 	{Reserved, RanNo, EvidenceLocal, RetryWait, "still open, nothing has left: ask again by id or key"},
 	{Sending, RanUnknown, EvidenceNone, RetryWait, "still open, and it may have left: ask again by id or key"},
-	{AwaitingApproval, RanNo, EvidenceLocal, RetryWait, "not there yet"},
+	{AwaitingApproval, RanNo, EvidenceLocal, RetryWait, "a person has to decide, until `approval.expires`: wait; where `approval.decision` says approved, the same key runs it"},
 	{ResolvedRan, RanYes, EvidenceOperator, RetryNever, "an admin has found out that it ran, `resolution` says who and why; what the tool answered is not known"},
 	{ResolvedNotRan, RanNo, EvidenceOperator, RetrySafe, "an admin has found out that it did not run, `resolution` says who and why; the same key may be sent again"},
 	{Expired, RanYes, EvidencePeer, RetryNever, "it ended so long ago that its result is gone; `ran` and `cause` are what they were"},

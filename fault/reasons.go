@@ -57,12 +57,24 @@ const (
 	GrantExpired       Reason = "grant_expired"
 	AudienceNotAllowed Reason = "audience_not_allowed"
 	ScopeNotAllowed    Reason = "scope_not_allowed"
-	ApprovalRequired   Reason = "approval_required"
 	RunBudgetSpent     Reason = "run_budget_spent"  // the calls of one run are used up
 	HourBudgetSpent    Reason = "hour_budget_spent" // those of this caller for this actor within an hour
 	ArgumentsInvalid   Reason = "arguments_invalid" // they do not fit the tool's schema
 	DiscoveryMissing   Reason = "discovery_credential_missing"
 	GrantRevoked       Reason = "grant_revoked" // it stood when the operation began
+)
+
+// Approvals: what a person is asked, and what becomes of a call that waits for it.
+const (
+	ApproverMissing    Reason = "approver_missing"
+	ApproverNotAllowed Reason = "approver_not_allowed" // this caller may not bring this approver, or may no longer
+	ApproverIsActor    Reason = "approver_is_actor"
+	ApprovalNotFound   Reason = "approval_not_found"
+	ApprovalMismatch   Reason = "approval_mismatch"     // another digest than the one that was asked for
+	NotAwaiting        Reason = "not_awaiting_approval" // decided otherwise, or not waited for any more
+	ApprovalDenied     Reason = "approval_denied"
+	ApprovalExpired    Reason = "approval_expired"
+	ApprovalVoid       Reason = "approval_void" // there is none that holds for this very call
 )
 
 // Our own store and process.
@@ -176,8 +188,11 @@ var kinds = map[Reason]Kind{
 
 	Suspended: Denied, ServerUnknown: Denied, ServerNotAllowed: Denied, ServerDisabled: Denied, ServerInert: Denied,
 	ToolUnknown: Denied, ToolDisabled: Denied, ToolNotOffered: Denied, ToolChanged: Denied, AdminRequired: Denied, ZoneExceeded: Denied, NoGrant: Denied, GrantDisabled: Denied,
-	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, ApprovalRequired: Denied, RunBudgetSpent: Denied, HourBudgetSpent: Busy, ArgumentsInvalid: Invalid,
+	GrantExpired: Denied, AudienceNotAllowed: Denied, ScopeNotAllowed: Denied, RunBudgetSpent: Denied, HourBudgetSpent: Busy, ArgumentsInvalid: Invalid,
 	DiscoveryMissing: Denied, GrantRevoked: Denied,
+
+	ApproverMissing: Unauthenticated, ApproverNotAllowed: Denied, ApproverIsActor: Denied, ApprovalNotFound: NotFound,
+	ApprovalMismatch: Conflict, NotAwaiting: Conflict, ApprovalDenied: Denied, ApprovalExpired: Conflict, ApprovalVoid: Denied,
 
 	StoreFailed: Unavailable, StoreUnavailable: Unavailable, ProcessDied: Unknown, BrokerStopping: Unknown,
 	ResultClosed: Unavailable, InternalError: Internal,

@@ -112,6 +112,8 @@ func (a *API) routes() []route {
 		{"POST", "/v1/suspensions", maxReasonBody, identity.Admin, a.suspend},
 		{"GET", "/v1/suspensions", 0, adminOrAudit, a.suspensions},
 		{"DELETE", "/v1/suspensions/:id", 0, identity.Admin, a.lift},
+		{"GET", "/v1/approvals", 0, identity.Approve, a.approvals},
+		{"POST", "/v1/approvals/:id", maxReasonBody, identity.Approve, a.decide},
 		{"GET", "/healthz", 0, openAccess, a.healthz},
 		{"HEAD", "/healthz", 0, openAccess, a.healthz},
 		{"GET", "/readyz", 0, openAccess, a.readyz},

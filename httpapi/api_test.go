@@ -350,7 +350,7 @@ func TestRate(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := httpapi.New(httpapi.Config{Policy: policy.NewHolder(s), Now: func() time.Time { return noon }, Log: slog.New(slog.DiscardHandler),
-		Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }), Ledger: func() (string, time.Time) { return "l", time.Time{} }})
+		Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }, func() []httpapi.Server { return nil }), Ledger: func() (string, time.Time) { return "l", time.Time{} }})
 	ask := func(bearer string) int {
 		req := httptest.NewRequest("GET", "/v1/operations?state=closed", nil)
 		req.Header.Set("Authorization", "Bearer "+bearer)

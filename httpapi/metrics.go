@@ -27,8 +27,9 @@ type Metrics struct {
 }
 
 // NewMetrics returns metrics in a registry of their own. running reports how
-// many operations are open, and holding what package vault counts.
-func NewMetrics(running func() int, holding func() vault.Stats) *Metrics {
+// many operations are open, holding what package vault counts, and servers how the
+// declared servers are.
+func NewMetrics(running func() int, holding func() vault.Stats, servers func() []Server) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		operations: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -46,7 +47,7 @@ func NewMetrics(running func() int, holding func() vault.Stats) *Metrics {
 	}
 	open := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "broker_operations_open", Help: "Operations being carried."},
 		func() float64 { return float64(running()) })
-	m.registry.MustRegister(m.operations, m.duration, m.legs, m.holds, m.late, m.requests, open, vaultNumbers(holding))
+	m.registry.MustRegister(m.operations, m.duration, m.legs, m.holds, m.late, m.requests, open, vaultNumbers(holding), serverNumbers(servers))
 	return m
 }
 
@@ -107,6 +108,38 @@ func (stats vaultNumbers) Collect(out chan<- prometheus.Metric) {
 		for result, n := range byResult {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), result)
 		}
+	}
+}
+
+// serverNumbers are the servers as they are when somebody asks.
+type serverNumbers func() []Server
+
+var (
+	serverUp      = prometheus.NewDesc("broker_server_up", "Whether the last probe found the server up; absent: there was none.", []string{"server"}, nil)
+	serverContact = prometheus.NewDesc("broker_server_contact_timestamp_seconds", "When the server last answered an operation, an import or a probe.", []string{"server"}, nil)
+	serverChanged = prometheus.NewDesc("broker_server_tools_changed", "Tools that are refused: they are not what is pinned, or came back.", []string{"server"}, nil)
+)
+
+// Describe implements [prometheus.Collector].
+func (serverNumbers) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{serverUp, serverContact, serverChanged} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (servers serverNumbers) Collect(out chan<- prometheus.Metric) {
+	for _, s := range servers() {
+		gauge := func(d *prometheus.Desc, value float64) {
+			out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, s.ID)
+		}
+		if s.Health.Is != "" {
+			gauge(serverUp, map[bool]float64{true: 1}[s.Health.Is == "up"])
+		}
+		if !s.Health.Contact.IsZero() {
+			gauge(serverContact, float64(s.Health.Contact.UnixMilli())/1000)
+		}
+		gauge(serverChanged, float64(len(s.Changed)))
 	}
 }
 

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"math"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestVaultNumbers(t *testing.T) {
 		Mints:       map[string]uint64{"ok": 7, "vault_denied": 1},
 		Revocations: map[string]uint64{"ok": 5},
 		Drops:       map[string]uint64{"ok": 40, "vault_unreachable": 2, "expired_with_epoch": 1}}
-	m := httpapi.NewMetrics(func() int { return 4 }, func() vault.Stats { return stats })
+	m := httpapi.NewMetrics(func() int { return 4 }, func() vault.Stats { return stats }, func() []httpapi.Server { return nil })
 	ask := func() string {
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -39,5 +40,31 @@ func TestVaultNumbers(t *testing.T) {
 	stats = vault.Stats{Login: math.MaxInt64}
 	if got := ask(); !strings.Contains(got, "\nbroker_vault_login_seconds +Inf\n") || !strings.Contains(got, "\nbroker_holds_open 0\n") {
 		t.Errorf("then\n%s", got)
+	}
+}
+
+// TestServerNumbers: a server that was never probed is neither up nor down.
+func TestServerNumbers(t *testing.T) {
+	servers := []httpapi.Server{
+		{ID: "a", Health: httpapi.Health{Is: "up", Contact: time.Unix(1_800_000_000, 5e8)}, Changed: []string{"x", "y"}},
+		{ID: "b", Health: httpapi.Health{Is: "unwelcome"}},
+		{ID: "c"},
+	}
+	m := httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }, func() []httpapi.Server { return servers })
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		if strings.HasPrefix(line, "broker_server_") {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		`broker_server_contact_timestamp_seconds{server="a"} 1.8000000005e+09`,
+		`broker_server_tools_changed{server="a"} 2`, `broker_server_tools_changed{server="b"} 0`, `broker_server_tools_changed{server="c"} 0`,
+		`broker_server_up{server="a"} 1`, `broker_server_up{server="b"} 0`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

@@ -267,6 +267,7 @@ type Operation struct {
 
 	LookWith   *operation.Look    `json:"look_with,omitempty"`  // the server's own tool that says what became of it
 	Resolution *ledger.Resolution `json:"resolution,omitempty"` // who said that it ran, or did not, and why
+	Approval   *Approval          `json:"approval,omitempty"`   // what it waits for, or did not get
 
 	Server     string       `json:"server"`
 	Tool       string       `json:"tool"`
@@ -301,7 +302,7 @@ type Operation struct {
 func shown(a operation.Answer, at time.Time) Operation {
 	o := a.Outcome
 	b := Operation{
-		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: a.Operation.Retry(at), Cause: o.Cause, LookWith: a.Look, Resolution: a.Resolution,
+		ID: a.ID, State: o.State, Ran: o.Ran, Evidence: o.Evidence, Retry: a.Operation.Retry(at), Cause: o.Cause, LookWith: a.Look, Resolution: a.Resolution, Approval: shownApproval(a.Operation),
 		Server: a.Server, Tool: a.Tool, Actor: a.Actor, RequestKey: a.RequestKey, RunID: a.RunID, Attempt: a.Attempt,
 		Hold: a.Hold, Durability: "durable", Withheld: a.Withheld, Legs: append([]audit.Leg{}, a.Legs...),
 		FirstSent: a.FirstSent, Supersedes: a.Supersedes, Superseded: a.SupersededBy, Late: a.Late, DrainsUntil: a.DrainsUntil.UTC(),
@@ -327,14 +328,11 @@ func (a *API) operation(got operation.Answer) answer {
 		b.Text = mcpclient.Text(got.Result)
 	}
 	body, _ := json.Marshal(b)
-	if got.Result != nil {
-		member := "result"
-		if isError {
-			member = "error"
-		}
-		body = append(body[:len(body)-1], `,"`+member+`":`...)
-		body = append(append(body, got.Result...), '}')
+	member := "result"
+	if isError {
+		member = "error"
 	}
+	body = splice(body, member, got.Result)
 	ans := answer{status: http.StatusOK, media: "application/json", body: body, headers: map[string]string{
 		"Broker-Outcome": string(b.State) + "; retry=" + string(b.Retry),
 		"Location":       "/v1/operations/" + b.ID,

@@ -54,23 +54,31 @@ func (a *API) servers(ctx context.Context, r *request) (answer, error) {
 	if r.http.URL.RawQuery != "" {
 		return answer{}, fault.New("httpapi.servers", fault.MalformedRequest, "this address takes no query")
 	}
-	known, err := a.Catalogue.Servers(ctx)
+	servers, err := Servers(ctx, a.Policy.Current(), a.Catalogue)
 	if err != nil {
 		return answer{}, err
+	}
+	return inJSON(http.StatusOK, struct {
+		Servers []Server `json:"servers"`
+		Ledger  Ledger   `json:"ledger"`
+	}{servers, a.ledger()}), nil
+}
+
+// Servers are those that are declared, by id, with what is known of them.
+func Servers(ctx context.Context, snapshot *policy.Snapshot, c *catalogue.Catalogue) ([]Server, error) {
+	known, err := c.Servers(ctx)
+	if err != nil {
+		return nil, err
 	}
 	byName := map[string]catalogue.Server{}
 	for _, s := range known {
 		byName[s.Name] = s
 	}
-	list := struct {
-		Servers []Server `json:"servers"`
-		Ledger  Ledger   `json:"ledger"`
-	}{[]Server{}, a.ledger()}
-	snapshot := a.Policy.Current()
+	list := []Server{}
 	for _, declared := range snapshot.Servers() {
-		list.Servers = append(list.Servers, shownServer(snapshot, declared, byName[declared.ID]))
+		list = append(list, shownServer(snapshot, declared, byName[declared.ID]))
 	}
-	return inJSON(http.StatusOK, list), nil
+	return list, nil
 }
 
 func shownServer(snapshot *policy.Snapshot, declared *policy.Server, found catalogue.Server) Server {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/operation"
 )
@@ -45,6 +46,9 @@ type progressEvent struct {
 //	: a comment        so that nothing on the way takes silence for the end
 //	event: outcome     the body that the call would have had; always the last
 //
+// Of an operation that waits for a person the outcome is what the person says: where
+// that is a yes the caller makes the call again.
+//
 // A stream that ends without an outcome says nothing about the operation.
 func (a *API) follow(watch *operation.Watch, caller identity.Caller, actor identity.Actor, got operation.Answer, gone func(*operation.Watch)) answer {
 	return answer{status: http.StatusOK, media: "text/event-stream", headers: map[string]string{
@@ -53,7 +57,7 @@ func (a *API) follow(watch *operation.Watch, caller identity.Caller, actor ident
 	}, stream: func(ctx context.Context, s *events) {
 		first := got
 		first.Result = nil
-		if !s.send("operation", a.operation(first).body) || !a.relay(ctx, s, watch) {
+		if !s.send("operation", a.operation(first).body) || !a.undecided(ctx, s, caller, actor, got) || !a.relay(ctx, s, a.begun(watch, caller, actor, got)) {
 			if watch != nil && gone != nil {
 				gone(watch)
 			}
@@ -63,6 +67,35 @@ func (a *API) follow(watch *operation.Watch, caller identity.Caller, actor ident
 			s.send("outcome", a.operation(last).body)
 		}
 	}}
+}
+
+// undecided waits for a person's decision, where one is needed. It is false when the
+// reader is gone, or the broker stops.
+func (a *API) undecided(ctx context.Context, s *events, caller identity.Caller, actor identity.Actor, got operation.Answer) bool {
+	for got.Outcome.State == fault.AwaitingApproval {
+		beat, cancel := context.WithTimeout(ctx, a.heartbeat())
+		decided := a.Runner.Decided(beat, caller, actor, got.ID)
+		silent := beat.Err() != nil
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case decided:
+			return true
+		case !silent || !s.comment():
+			return false
+		}
+	}
+	return true
+}
+
+// begun is watch, or where the operation has waited till now, the attempt that another
+// request may have begun meanwhile: that request leaves for itself.
+func (a *API) begun(watch *operation.Watch, caller identity.Caller, actor identity.Actor, got operation.Answer) *operation.Watch {
+	if got.Outcome.State == fault.AwaitingApproval {
+		return a.Runner.Watch(caller, actor, got)
+	}
+	return watch
 }
 
 // relay passes progress on until the operation has ended. It is false when the

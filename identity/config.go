@@ -2,8 +2,10 @@ package identity
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // CallerConfig is one entry of `callers:`. Package policy fills it from the
@@ -14,6 +16,7 @@ type CallerConfig struct {
 	BearerSHA256 [][32]byte // one, or two while a bearer is rotated
 	Asserted     []string   // actor ids this caller may name, exactly
 	Signed       *SignedActors
+	Approvers    *SignedActors // whose decisions about calls it may bring; nil: nobody's
 }
 
 // SignedActors says which assertions of a caller are believed.
@@ -27,6 +30,19 @@ type SignedActors struct {
 
 // A Claim is a value of a claim: the claim itself, or one of the texts in a list.
 type Claim struct{ Name, Value string }
+
+// confused names callers whose assertions of actors would pass for assertions of
+// approvers: who carries one to us could approve with it.
+func confused(callers []CallerConfig) (found []error) {
+	for _, a := range callers {
+		for _, b := range callers {
+			if a.Approvers != nil && b.Signed != nil && a.Approvers.Issuer == b.Signed.Issuer && a.Approvers.Audience == b.Signed.Audience {
+				found = append(found, fmt.Errorf("caller %.64q: approvers: issuer and audience are those of the actors of caller %.64q; give approvers an audience of their own", a.ID, b.ID))
+			}
+		}
+	}
+	return found
+}
 
 // in reports whether the claim has the value.
 func (c Claim) in(claims map[string]any) bool {
@@ -77,13 +93,29 @@ func (c CallerConfig) problems() (found []error) {
 		}
 	}
 	if c.Signed != nil {
-		found = append(found, c.Signed.problems()...)
+		found = append(found, c.Signed.problems("signed")...)
+	}
+	if c.Approvers != nil {
+		found = append(found, c.approverProblems()...)
 	}
 	return found
 }
 
-func (s *SignedActors) problems() (found []error) {
-	add := func(format string, args ...any) { found = append(found, fmt.Errorf("signed: "+format, args...)) }
+func (c CallerConfig) approverProblems() []error {
+	found := c.Approvers.problems("approvers")
+	if !slices.Contains(c.Roles, Approve) {
+		found = append(found, errors.New("approvers: without the role approve nobody is asked for them"))
+	}
+	for _, subject := range c.Approvers.Subjects {
+		if !strings.HasPrefix(subject, "user:") {
+			found = append(found, fmt.Errorf("approvers: subject %.64q: only a person approves", subject))
+		}
+	}
+	return found
+}
+
+func (s *SignedActors) problems(where string) (found []error) {
+	add := func(format string, args ...any) { found = append(found, fmt.Errorf(where+": "+format, args...)) }
 	// The library takes an empty issuer or audience for "do not look".
 	if s.Issuer == "" {
 		add("no issuer")

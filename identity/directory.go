@@ -31,6 +31,8 @@ type entry struct {
 	roles    map[Role]bool
 	asserted map[string]bool
 	signed   *verifier // nil: no assertion of this caller is believed
+
+	approvers *verifier // nil: it brings nobody's decision
 }
 
 // NewDirectory checks callers and returns their directory. The error names every
@@ -41,7 +43,7 @@ func NewDirectory(callers []CallerConfig, now func() time.Time) (*Directory, err
 	}
 	d := &Directory{listed: map[[32]byte]*entry{}}
 	ids := map[string]bool{}
-	var problems []error
+	problems := confused(callers)
 	for _, c := range callers {
 		found := c.problems()
 		if ids[c.ID] {
@@ -76,6 +78,9 @@ func newEntry(c CallerConfig, now func() time.Time) *entry {
 	}
 	if c.Signed != nil {
 		e.signed = newVerifier(*c.Signed, now)
+	}
+	if c.Approvers != nil {
+		e.approvers = newVerifier(*c.Approvers, now)
 	}
 	return e
 }

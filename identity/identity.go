@@ -1,6 +1,6 @@
 // Package identity verifies who is calling and for whom.
 //
-// It is the only constructor of [Caller] and [Actor]: a function that takes one
+// It is the only constructor of [Caller], [Actor] and [Approver]: a function that takes one
 // need not check it, and nothing else in the program can make one.
 //
 // What always holds:
@@ -10,6 +10,8 @@
 //   - An actor comes in exactly one header, and only in the way the caller's
 //     entry allows: signed by an issuer bound to that caller, or asserted by
 //     name from the caller's own list. Absence denies.
+//   - Who decides about a call of others is verified, too, and in no other way
+//     than by an assertion (approver.go).
 //   - Nothing in a request body, a query or any other header says who acts.
 //   - What a newer configuration no longer believes, [Directory.Still] says: a
 //     caller and an actor keep what they were proven by.

@@ -3,6 +3,7 @@
 //
 // One operation moves along these arrows and never back:
 //
+//	(new) → awaiting_approval → reserved, or not_sent
 //	(new) → reserved → sending → succeeded, tool_error, rpc_error, unknown
 //	         ↑    ↓       ↓                              ↓          ↓
 //	         ←  not_sent, refused                     resolved_ran, resolved_not_ran
@@ -95,6 +96,7 @@ type Operation struct {
 	Doubted     bool
 
 	Resolution *Resolution // what an admin has said of this attempt; nil: nothing
+	Approval   *Approval   // the last one; nil: none, or not asked for where it cannot matter
 
 	ResultExpires time.Time // when the result will be gone
 	KeyExpires    time.Time // when the rest of it, and the memory of its key, will be gone
@@ -167,7 +169,7 @@ var errKnown = errors.New("the operation is known")
 //
 // The operation is begun if its key is new, or if it is safe to repeat (see
 // [Operation.Retry]) in the way in which it was made; then it keeps ID and Created and has one more Attempt, and its
-// earlier outcome is in the audit alone. Begin sets Attempt, Outcome, Created
+// earlier outcome is in the audit alone. One that waits for an approval is begun as the attempt that it is. Begin sets Attempt, Outcome, Created
 // and Updated. It writes Hold as given: give [HoldHeld] if the operation may put a
 // token into Vault, since a process that dies cannot say so later.
 //
@@ -179,33 +181,40 @@ var errKnown = errors.New("the operation is known")
 // the store; or one of Vault's where results are sealed by a key there and it gives
 // no data key. It is asked for here since sealing happens inside the one writer.
 func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
+	return l.start(ctx, op, fault.Reserved, named(rec, audit.Decision, "", 0), func(*store.Tx, *Operation) error { return nil })
+}
+
+// start is Begin and Ask: to state, and what else belongs to that in the same commit.
+func (l *Ledger) start(ctx context.Context, op Operation, state fault.State, rec audit.Record, more func(*store.Tx, *Operation) error) (_ Operation, begun bool, err error) {
 	if err := l.conf.Box.Ready(ctx); err != nil {
 		return Operation{}, false, err
 	}
 	records := []audit.Record{rec}
 	err = l.store.Commit(ctx, func(tx *store.Tx) (err error) {
-		if op, err = l.begin(tx, op); err == nil {
-			records[0] = named(rec, audit.Decision, op.ID, op.Attempt)
-			records[0].Supersedes = op.Supersedes
+		if op, err = l.begin(tx, op, state); err != nil {
+			return err
 		}
-		return err
+		records[0] = named(rec, rec.Kind, op.ID, op.Attempt)
+		records[0].Supersedes = op.Supersedes
+		return more(tx, &op)
 	}, records...)
 	switch {
 	case err == nil:
 		return op, true, nil
 	case errors.Is(err, errKnown):
-		return l.opened(ctx, op), false, nil // after the commit: it may ask Vault
+		op, err = l.asked(ctx, l.opened(ctx, op)) // after the commit: it may ask Vault
+		return op, false, store.Failure("ledger.Begin", err)
 	}
 	return Operation{}, false, store.Failure("ledger.Begin", err)
 }
 
-func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
+func (l *Ledger) begin(tx *store.Tx, op Operation, state fault.State) (Operation, error) {
 	if err := fresh(tx, op); err != nil {
 		return op, err
 	}
 	now := moment(l.now().UnixNano())
 	op.Attempt, op.Created, op.Updated, op.Deadline = 1, now, now, moment(nanoseconds(op.Deadline))
-	op.Outcome = fault.Outcome{State: fault.Reserved, Ran: fault.RanNo, Evidence: fault.EvidenceLocal}
+	op.Outcome = fault.Outcome{State: state, Ran: fault.RanNo, Evidence: fault.EvidenceLocal}
 	op.Result, op.Legs, op.Resolution, op.Late = nil, nil, nil, false
 
 	known, found, err := byKey(tx, op)
@@ -217,10 +226,13 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		switch {
 		case known.Fingerprint != op.Fingerprint:
 			return op, fault.New("ledger.Begin", fault.RequestKeyConflict, "the request key was used with another payload")
-		case known.Retry(l.now()) != fault.RetrySafe || known.Outcome.State == fault.InDoubt && known.Upstream != op.Upstream:
+		case !known.mayBegin(op, now):
 			return l.dated(known), errKnown
 		}
-		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt+1
+		op.ID, op.Created, op.Attempt = known.ID, known.Created, known.Attempt
+		if known.Outcome.State != fault.AwaitingApproval {
+			op.Attempt++
+		}
 		op.FirstSent, op.Supersedes, op.SupersededBy, op.RepeatUntil = known.FirstSent, known.Supersedes, known.SupersededBy, known.RepeatUntil
 		if op.Doubted = known.Doubted || known.Outcome.State == fault.InDoubt; op.Doubted {
 			op.Outcome.Ran, op.Outcome.Evidence = fault.RanUnknown, fault.EvidenceNone
@@ -231,6 +243,20 @@ func (l *Ledger) begin(tx *store.Tx, op Operation) (Operation, error) {
 		return op, err
 	}
 	return l.dated(op), put(tx, op)
+}
+
+// mayBegin reports whether o, which is known, may become next. What waits for an
+// approval may be begun: whether it may be sent, [Ledger.SendingApproved] asks. What
+// is in doubt may be made again only in the way in which it was made, and in time.
+func (o Operation) mayBegin(next Operation, at time.Time) bool {
+	inTime := at.Before(o.RepeatUntil) && o.Upstream == next.Upstream
+	switch o.Outcome.State {
+	case fault.AwaitingApproval:
+		return next.Outcome.State == fault.Reserved && (!o.Doubted || inTime)
+	case fault.InDoubt:
+		return inTime
+	}
+	return o.Retry(at) == fault.RetrySafe
 }
 
 // fresh refuses an assertion that has begun another operation.
@@ -285,8 +311,15 @@ func (l *Ledger) Decided(ctx context.Context, rec audit.Record) error {
 // Sending says that tools/call may leave from now on: reserved → sending. An
 // error, whichever, never means that it may.
 func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.Record) error {
+	return l.send(ctx, id, attempt, rec, func(*store.Tx) error { return nil })
+}
+
+func (l *Ledger) send(ctx context.Context, id string, attempt int, rec audit.Record, more func(*store.Tx) error) error {
 	out := fault.Outcome{State: fault.Sending, Ran: fault.RanUnknown, Evidence: fault.EvidenceNone}
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
+		if err := more(tx); err != nil {
+			return err
+		}
 		return move(tx, `UPDATE operations SET `+outcomeColumns+` WHERE id = ? AND attempt = ? AND state = 'reserved'`,
 			append(l.outcomeValues(out, rec.Time), id, attempt)...)
 	}, ended(named(rec, audit.Sending, id, attempt), out))
@@ -347,7 +380,7 @@ func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, le
 	default:
 		return ErrOrder
 	}
-	from := ` AND (state = 'sending' OR state = 'reserved' AND doubted = 1)`
+	from := ` AND (state = 'sending' OR state IN ('awaiting_approval', 'reserved') AND doubted = 1)`
 	if out.Ran == fault.RanNo {
 		from = ` AND state IN ('reserved', 'sending')`
 	}

@@ -19,6 +19,8 @@ func TestStartReadsLittle(t *testing.T) {
 	for query, index := range map[string]string{
 		selectRows + leftOpen:    "operations_live",
 		selectRows + leftPending: "operations_pending",
+		selectRows + lapsed:      "operations_awaiting",
+		selectRows + undecided:   "operations_awaiting",
 		doubtOpen:                "operations_live",
 		leaveHolds:               "operations_live",
 	} {

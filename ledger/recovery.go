@@ -13,7 +13,7 @@ import (
 // What a start asks. leftOpen is in the order of the index operations_live: in that of created
 // alone, SQLite would read every operation there is.
 const (
-	leftOpen    = `WHERE ` + open + ` AND state <> 'awaiting_approval' ORDER BY caller, created, id`
+	leftOpen    = `WHERE ` + open + ` AND (state <> 'awaiting_approval' OR updated < ?) ORDER BY caller, created, id`
 	leftPending = `WHERE hold = 'pending' ORDER BY created, id`
 	doubtOpen   = `UPDATE operations SET doubted = 1 WHERE ` + open + ` AND updated < ?`
 	leaveHolds  = `UPDATE operations SET hold = 'pending' WHERE hold = 'held'`
@@ -21,7 +21,8 @@ const (
 
 // Recover closes what an earlier process left open, in one commit: reserved
 // becomes not_sent and sending becomes unknown, both by process_died. In a copy
-// both become unknown, see vouched. A hold that was not dropped becomes pending,
+// both become unknown, see vouched, and so does what waits for an approval there;
+// elsewhere it goes on waiting. A hold that was not dropped becomes pending,
 // and so does one that an open operation with a profile may have had; see Expire.
 // Updated of what had ended stays. Call it before the first Begin.
 //
@@ -29,13 +30,13 @@ const (
 // the counts, is always written.
 func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) {
 	const op = "ledger.Recover"
-	left, err := l.all(ctx, op, leftOpen)
+	_, since := l.store.Ledger()
+	left, err := l.all(ctx, op, leftOpen, since.UnixNano())
 	if err != nil {
 		return 0, 0, err
 	}
 	counts := &audit.Recovered{}
 	records := []audit.Record{{Time: l.now(), Kind: audit.Recovery, Recovered: counts}}
-	_, since := l.store.Ledger()
 	for i := range left {
 		left[i].Doubted = left[i].Doubted || left[i].Updated.Before(since)
 		left[i].Outcome = left[i].Settled(leftBehind(left[i].Outcome.State))
@@ -82,7 +83,7 @@ func (l *Ledger) vouched(op Operation) Operation {
 
 // leftBehind is the outcome of an attempt whose process has died.
 func leftBehind(state fault.State) fault.Outcome {
-	if state == fault.Reserved {
+	if state != fault.Sending {
 		return fault.NotSentBecause(fault.ProcessDied)
 	}
 	return fault.Doubt(fault.ProcessDied)

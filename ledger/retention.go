@@ -83,8 +83,13 @@ var errSwept = errors.New("nothing has aged out")
 
 // Sweep removes at most [sweepChunk] results and as many operations that have
 // been kept long enough, in one commit, and reports whether there may be more.
-// What is still open stays, however old it is.
+// What is still open stays, however old it is; what has waited too long for an
+// approval is ended before.
 func (l *Ledger) Sweep(ctx context.Context) (more bool, err error) {
+	lapsing, err := l.lapse(ctx)
+	if err != nil {
+		return false, err
+	}
 	swept := &audit.Swept{}
 	err = l.store.Commit(ctx, func(tx *store.Tx) (err error) {
 		if swept.Results, err = l.sweepResults(tx); err != nil {
@@ -96,9 +101,9 @@ func (l *Ledger) Sweep(ctx context.Context) (more bool, err error) {
 		return err
 	}, audit.Record{Kind: audit.Retention, Time: l.now(), Swept: swept})
 	if errors.Is(err, errSwept) {
-		return false, nil
+		return lapsing, nil
 	}
-	return swept.Results == sweepChunk || swept.Operations == sweepChunk, failure("ledger.Sweep", err)
+	return lapsing || swept.Results == sweepChunk || swept.Operations == sweepChunk, failure("ledger.Sweep", err)
 }
 
 func (l *Ledger) sweepResults(tx *store.Tx) (int, error) {
@@ -116,8 +121,10 @@ func (l *Ledger) sweepResults(tx *store.Tx) (int, error) {
 func (l *Ledger) sweepOperations(tx *store.Tx) (int, error) {
 	const old = `SELECT id FROM operations WHERE created < ? AND NOT (` + open + `) ORDER BY created LIMIT ?`
 	before := l.now().Add(-l.conf.Keep.Keys).UnixNano()
-	if _, err := tx.Exec(`DELETE FROM results WHERE operation IN (`+old+`)`, before, sweepChunk); err != nil {
-		return 0, err
+	for _, table := range []string{"results", "approvals"} {
+		if _, err := tx.Exec(`DELETE FROM `+table+` WHERE operation IN (`+old+`)`, before, sweepChunk); err != nil {
+			return 0, err
+		}
 	}
 	gone, err := tx.Exec(`DELETE FROM operations WHERE id IN (`+old+`)`, before, sweepChunk)
 	return int(gone), err

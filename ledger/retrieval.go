@@ -47,7 +47,8 @@ func (l *Ledger) one(ctx context.Context, op, where string, args ...any) (Operat
 	if err != nil || len(list) == 0 {
 		return Operation{}, false, store.Failure(op, err)
 	}
-	return l.opened(ctx, list[0]), true, nil
+	got, err := l.asked(ctx, l.opened(ctx, list[0]))
+	return got, err == nil, store.Failure(op, err)
 }
 
 func (l *Ledger) all(ctx context.Context, op, where string, args ...any) ([]Operation, error) {
@@ -89,16 +90,20 @@ func (l *Ledger) opened(ctx context.Context, op Operation) Operation {
 	if op.Result == nil {
 		return op
 	}
-	body, err := l.conf.Box.Open(ctx, op.Result, op.ID)
-	away := (*fault.Error)(nil)
-	switch op.Result = body; {
-	case err == nil:
-	case errors.As(err, &away):
-		op.Closed = away.Reason
-	default:
-		op.Closed = fault.ResultClosed
-	}
+	op.Result, op.Closed = l.unsealed(ctx, op.Result, op.ID)
 	return op
+}
+
+func (l *Ledger) unsealed(ctx context.Context, sealed []byte, about string) ([]byte, fault.Reason) {
+	body, err := l.conf.Box.Open(ctx, sealed, about)
+	away := (*fault.Error)(nil)
+	switch {
+	case err == nil:
+		return body, fault.None
+	case errors.As(err, &away):
+		return nil, away.Reason
+	}
+	return nil, fault.ResultClosed
 }
 
 // statement returns the prepared form of one of the queries above: preparing

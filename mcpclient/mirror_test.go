@@ -138,7 +138,7 @@ func TestInvalidAnnotations(t *testing.T) {
 				s.lines[toolsList] = []answer{listing("", schema, `{"type":"object"}`)}
 				l, rep := list(t, s, era)
 				if len(l.Tools) != want || len(l.Invalid) != 2-want || rep.Outcome.State != fault.Succeeded {
-					t.Errorf("%s: %d tools, %q invalid, %+v", era, len(l.Tools), l.Invalid, rep.Outcome)
+					t.Errorf("%s: %d tools, %d invalid, %+v", era, len(l.Tools), len(l.Invalid), rep.Outcome)
 				}
 			}
 		})

@@ -12,7 +12,7 @@ import (
 
 // A Listing is what a server offers.
 type Listing struct {
-	Tools   []strictjson.Raw // byte for byte, in the server's order
+	Tools   []strictjson.Raw // byte for byte, in the server's order; an entry may be anything
 	Invalid []string         // names of tools left out because of an "x-mcp-header" that the specification does not allow; modern servers only
 	TTL     time.Duration    // how long the server says that it holds; the shortest of its pages
 	Public  bool             // every page may be shown to others, too
@@ -52,16 +52,15 @@ func (c *Conversation) walk(ctx context.Context, progress func(pages, tools int)
 			return Listing{}, e.beforehand()
 		}
 		page, next, reason := c.readPage(e.result)
-		distinct := l.add(c, page, names, cursor == nil)
+		l.add(c, page, names, cursor == nil)
+		count := len(l.Tools) + len(l.Invalid)
 		if progress != nil {
-			progress(len(cursors)+1, len(names))
+			progress(len(cursors)+1, count)
 		}
 		switch {
 		case reason != fault.None:
 			return Listing{}, ending{failure: reason}
-		case !distinct:
-			return Listing{}, ending{failure: fault.ReplyMalformed}
-		case len(names) > c.limits.Tools:
+		case count > c.limits.Tools:
 			return Listing{}, ending{failure: fault.ReplyTooLarge}
 		case next == nil:
 			return l, ending{}
@@ -75,17 +74,15 @@ func (c *Conversation) walk(ctx context.Context, progress func(pages, tools int)
 	return Listing{}, ending{failure: fault.ReplyTooLarge}
 }
 
-// add takes a page into l. What the page says of headers holds for it alone. It
-// reports whether every tool has a name that no other tool of the list has.
-func (l *Listing) add(c *Conversation, page Listing, names map[string]bool, first bool) (distinct bool) {
+// add takes a page into l. What the page says of headers holds for it alone, and of
+// two tools with one name it holds for the first.
+func (l *Listing) add(c *Conversation, page Listing, names map[string]bool, first bool) {
 	for _, tool := range page.Tools {
 		name, found, ok := toolMirrors(tool)
-		if name == "" || names[name] {
-			return false
-		}
+		known := name == "" || names[name]
 		names[name] = true
 		switch {
-		case c.speaks.era != policy.EraModern:
+		case known || c.speaks.era != policy.EraModern:
 		case !ok:
 			l.Invalid = append(l.Invalid, name)
 			continue
@@ -98,7 +95,6 @@ func (l *Listing) add(c *Conversation, page Listing, names map[string]bool, firs
 		l.TTL, l.Public = page.TTL, page.Public
 	}
 	l.TTL, l.Public = min(l.TTL, page.TTL), l.Public && page.Public
-	return true
 }
 
 // readPage reads one result of tools/list. Absence of a cursor ends the list;
@@ -109,7 +105,7 @@ func (c *Conversation) readPage(result strictjson.Raw) (page Listing, next *stri
 		return Listing{}, nil, reason
 	}
 	tools, ok := elements(m["tools"])
-	if !ok || slices.ContainsFunc(tools, func(t strictjson.Raw) bool { return t[0] != '{' }) {
+	if !ok {
 		return Listing{}, nil, fault.ReplyMalformed
 	}
 	page = Listing{Tools: tools, Public: string(m["cacheScope"]) == `"public"`}

@@ -55,7 +55,7 @@ func (r *Runner) read(ctx context.Context, job ledger.Operation) (Answer, error)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishBudget)
 	defer cancel()
 	job, err := r.ledger.Get(ctx, job.Caller, job.Actor, job.ID)
-	return Answer{Operation: job}, err
+	return Answer{Operation: r.noticed(ctx, job)}, err
 }
 
 // wait waits for the end of w's attempt, at most that long, or for ctx.
@@ -140,7 +140,7 @@ func (r *Runner) Get(ctx context.Context, caller identity.Caller, actor identity
 	if err != nil {
 		return Answer{}, err
 	}
-	return r.look(caller, actor, job), nil
+	return r.look(caller, actor, r.noticed(ctx, job)), nil
 }
 
 // GetByKey is Get for the caller's own key.
@@ -152,7 +152,7 @@ func (r *Runner) GetByKey(ctx context.Context, caller identity.Caller, actor ide
 	if err != nil {
 		return Answer{}, err
 	}
-	return r.look(caller, actor, job), nil
+	return r.look(caller, actor, r.noticed(ctx, job)), nil
 }
 
 // NeverSent reports whether it is proven that a key which is not there was never
@@ -178,10 +178,14 @@ func (r *Runner) look(caller identity.Caller, actor identity.Actor, job ledger.O
 // says what had left by then.
 func (r *Runner) Cancel(ctx context.Context, caller identity.Caller, actor identity.Actor, id string) (Answer, error) {
 	answer, err := r.Get(ctx, caller, actor, id)
-	if err == nil {
-		r.giveUp(id)
+	if err != nil {
+		return answer, err
 	}
-	return answer, err
+	if awaits(answer.Operation) {
+		return r.look(caller, actor, r.endAwaiting(ctx, answer.Operation, fault.CallerCancelled)), nil
+	}
+	r.giveUp(id)
+	return answer, nil
 }
 
 // List returns what caller did for actor since then, newest first, without

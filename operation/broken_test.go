@@ -137,7 +137,7 @@ func brokenRows() []broken {
 			b.edit("audience: mcp-records, scopes: [records.read]", "audience: mcp-records, scopes: [records.read, records.write]")
 		}, status: 403, cause: "scope_not_allowed"},
 		{name: "2 the server needs an approval", brk: func(b *bench) { b.edit("requires_approval: false", "requires_approval: true") },
-			status: 403, cause: "approval_required"},
+			status: 202, state: "awaiting_approval", retry: "wait", ledger: "awaiting_approval"},
 		{name: "2 the request trusts less than its caller", call: brokertest.Call{Zone: "externalGlobal"}, brk: func(*bench) {}, status: 403, cause: "zone_exceeded"},
 		{name: "2 the arguments do not fit", call: brokertest.Call{Arguments: map[string]int{"x": 1}}, brk: func(b *bench) { imports(b.t, b.Rig, "records") },
 			status: 400, cause: "arguments_invalid"},

@@ -53,11 +53,7 @@ func (r *Runner) Import(ctx context.Context, by Asker, server string, progress f
 		if report.Outcome.State != fault.Succeeded {
 			return r.catalogue.Refused(commit, server, report.Outcome.Cause, "", talk.record(r.now()))
 		}
-		var left []catalogue.Skip
-		for _, name := range listed.Invalid {
-			left = append(left, catalogue.LeftOut(name, "has an x-mcp-header that the specification does not allow"))
-		}
-		if talk.found.Report, err = r.catalogue.Import(commit, server, listed.Tools, talk.record(r.now()), left...); err != nil {
+		if talk.found.Report, err = r.catalogue.Import(commit, server, listed.Tools, talk.record(r.now()), invalid(listed)...); err != nil {
 			return err
 		}
 		r.catalogue.Contact(server, lastTook(report.Legs), r.now())
@@ -77,6 +73,15 @@ func (r *Runner) Probe(ctx context.Context, by Asker, server string) (Discovery,
 			Software: sight.Name, SoftwareVersion: sight.Release,
 		}, talk.record(r.now()))
 	})
+}
+
+// invalid are the tools that the protocol itself forbids (2026-07-28, "Custom Headers
+// from Tool Parameters").
+func invalid(listed mcpclient.Listing) (skips []catalogue.Skip) {
+	for _, name := range listed.Invalid {
+		skips = append(skips, catalogue.LeftOut(name, "has an x-mcp-header that the specification does not allow"))
+	}
+	return skips
 }
 
 // Progress is how far an import has come.

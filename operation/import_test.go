@@ -43,8 +43,8 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// tool is the JSON of a tool that takes nothing but a q.
-func tool(name, description string) string {
+// listing is the JSON of a tool that takes nothing but a q.
+func listing(name, description string) string {
 	return fmt.Sprintf(`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":{"q":{"type":"string"}},"additionalProperties":false}}`, name, description)
 }
 
@@ -137,7 +137,7 @@ func TestImportBroken(t *testing.T) {
 		{"the server is disabled", func(b *bench) { b.edit("enabled: true\n    data_class", "enabled: false\n    data_class") }, 403, fault.ServerDisabled, false},
 		{"the server has no data class", func(b *bench) { b.edit("    data_class: internalConfiguration\n", "") }, 403, fault.ServerInert, false},
 		{"the server has no discovery credential", func(b *bench) { b.edit(`, discovery_credential: "vault:kv/broker/discovery/records#value"`, "") }, 403, fault.DiscoveryMissing, false},
-		{"the admin has no such server", func(b *bench) { b.edit("servers: [records, archive]\n\nprofiles", "servers: [archive]\n\nprofiles") }, 403, fault.ServerNotAllowed, false},
+		{"the admin has no such server", func(b *bench) { b.edit("servers: [records, archive]\n  people", "servers: [archive]\n  people") }, 403, fault.ServerNotAllowed, false},
 		{"the server is suspended", func(b *bench) {
 			b.Admin(b.t, "POST", "/v1/suspensions", `{"server":"records","reason":"x"}`, nil)
 		}, 403, fault.Suspended, false},
@@ -152,11 +152,11 @@ func TestImportBroken(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
-			lists(b.Records, tool("whoami", "before"), tool("slow", "before"))
+			lists(b.Records, listing("whoami", "before"), listing("slow", "before"))
 			imports(t, b.Rig, "records")
 			before := pinOf(t, b.Rig, "records", "whoami")
 			heard := len(b.Records.Requests())
-			lists(b.Records, tool("whoami", "after"))
+			lists(b.Records, listing("whoami", "after"))
 			tc.brk(b)
 			var got httpapi.ImportAnswer
 			a := b.Admin(t, "POST", "/v1/servers/records/import", "", &got)
@@ -192,7 +192,7 @@ func TestGate(t *testing.T) {
 			b.edit("whoami: {enabled: true, effect: read}", `whoami: {enabled: true, effect: read, pin: "`+pin+`"}`)
 		}
 	}
-	whoami := tool("whoami", "Says who.")
+	whoami := listing("whoami", "Says who.")
 	for _, tc := range []struct {
 		name   string
 		before []string // listed by a first import; nil: there was none
@@ -204,9 +204,9 @@ func TestGate(t *testing.T) {
 		{"never imported", nil, false, nil, `{"any":1}`, ""},
 		{"imported", []string{whoami}, false, nil, `{}`, ""},
 		{"pinned", []string{whoami}, true, []string{whoami}, `{}`, ""},
-		{"pinned, and a zero-width character more", []string{whoami}, true, []string{tool("whoami", "Says\u200b who.")}, `{}`, fault.ToolChanged},
-		{"not pinned, and another description", []string{whoami}, false, []string{tool("whoami", "Says more.")}, `{}`, ""},
-		{"it vanished", []string{whoami}, false, []string{tool("slow", "")}, `{}`, fault.ToolNotOffered},
+		{"pinned, and a zero-width character more", []string{whoami}, true, []string{listing("whoami", "Says\u200b who.")}, `{}`, fault.ToolChanged},
+		{"not pinned, and another description", []string{whoami}, false, []string{listing("whoami", "Says more.")}, `{}`, ""},
+		{"it vanished", []string{whoami}, false, []string{listing("slow", "")}, `{}`, fault.ToolNotOffered},
 		{"arguments that do not fit", []string{whoami}, false, nil, `{"q":1}`, fault.ArgumentsInvalid},
 		{"arguments too many", []string{whoami}, false, nil, `{"x":1}`, fault.ArgumentsInvalid},
 		{"arguments that fit", []string{whoami}, false, nil, `{"q":"a"}`, ""},
@@ -251,13 +251,13 @@ func TestGate(t *testing.T) {
 // before its next leg.
 func TestChangedUnderWay(t *testing.T) {
 	b := newBench(t)
-	lists(b.Archive, tool("whoami", "Says who."))
+	lists(b.Archive, listing("whoami", "Says who."))
 	imports(t, b.Rig, "archive")
 	b.must(b.Edit(func(yaml string) string {
 		return strings.ReplaceAll(yaml, "whoami: {enabled: true, effect: read}", `whoami: {enabled: true, effect: read, pin: "`+pinOf(t, b.Rig, "archive", "whoami")+`"}`)
 	}))
 	release, answer := held(t, b.Rig, b.Archive, "notifications/initialized", brokertest.Call{Server: "archive"})
-	lists(b.Archive, tool("whoami", "Says more."))
+	lists(b.Archive, listing("whoami", "Says more."))
 	done := make(chan httpapi.ImportAnswer, 1)
 	go func() {
 		var got httpapi.ImportAnswer
@@ -284,7 +284,7 @@ func TestPinVerify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			server := eras(b.Rig)[name]
-			lists(server, tool("whoami", "Says who."))
+			lists(server, listing("whoami", "Says who."))
 			imports(t, b.Rig, name)
 			b.must(b.Edit(func(yaml string) string {
 				yaml = strings.ReplaceAll(yaml, "requires_approval: false", "requires_approval: false\n    pin: verify")
@@ -294,7 +294,7 @@ func TestPinVerify(t *testing.T) {
 				t.Errorf("%s", a.Body)
 			}
 			calls := server.Arrived("tools/call")
-			for _, listed := range [][]string{{tool("whoami", "Says\u200b who.")}, {tool("slow", "")}} {
+			for _, listed := range [][]string{{listing("whoami", "Says\u200b who.")}, {listing("slow", "")}} {
 				lists(server, listed...)
 				a := b.Call(t, brokertest.Call{Server: name})
 				want := map[bool]fault.Reason{true: fault.ToolChanged, false: fault.ToolNotOffered}[strings.Contains(listed[0], "whoami")]
@@ -307,5 +307,88 @@ func TestPinVerify(t *testing.T) {
 				t.Errorf("no hashes in the audit:\n%s", log)
 			}
 		})
+	}
+}
+
+// TestScheduled: where the operator has it so, the broker imports and probes by itself,
+// with nobody's name on it, and offers what it found.
+func TestScheduled(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		return strings.Replace(yaml, "requires_approval: false", "requires_approval: false\n    import: {every: 10s}\n    probe: {every: 10s}", 1)
+	}})
+	var records, archive httpapi.Server
+	until(t, func() bool {
+		var all struct{ Servers []httpapi.Server }
+		rig.Admin(t, "GET", "/v1/servers", "", &all)
+		archive, records = all.Servers[0], all.Servers[1]
+		return records.Import.Status == "ok" && records.Health.Is == "up"
+	})
+	if archive.Import.Status != "never_imported" || archive.Health != (httpapi.Health{}) {
+		t.Errorf("%+v", archive)
+	}
+	if a := rig.Call(t, brokertest.Call{Arguments: map[string]int{"x": 1}}); a.Reason != fault.ArgumentsInvalid {
+		t.Errorf("what was found is not offered: %s", a.Body)
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if log := rig.Audit(t); !strings.Contains(log, `"kind":"import","server":"records"`) || !strings.Contains(log, `"kind":"probe","server":"records"`) {
+		t.Errorf("the audit has\n%s", log)
+	}
+}
+
+// TestImportSkips: what cannot be taken is skipped with its reason, wherever it was
+// found out, and the rest is taken.
+func TestImportSkips(t *testing.T) {
+	b := newBench(t)
+	lists(b.Records, listing("whoami", ""), `null`, `{"description":"x"}`, listing("whoami", "again"), listing("a.b", ""), `{"name":"deep","inputSchema":{"type":"string"}}`,
+		`{"name":"header","inputSchema":{"type":"object","properties":{"x":{"type":"string","x-mcp-header":"a b"}}}}`)
+	got := imports(t, b.Rig, "records")
+	var why []string
+	for _, s := range got.Skipped {
+		why = append(why, s.Why)
+	}
+	if got.Imported != 1 || len(got.Skipped) != 6 || !strings.Contains(strings.Join(why, "|"), "x-mcp-header") {
+		t.Errorf("%d taken, skipped %q", got.Imported, why)
+	}
+	var all struct{ Servers []httpapi.Server }
+	b.Admin(t, "GET", "/v1/servers", "", &all)
+	if s := all.Servers[1].Import; s.Status != "partial" || s.Tools != 1 || !strings.Contains(s.Problem, "x-mcp-header") {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestOneThingAtATime: a server that is being asked is not asked for something else,
+// others are, and a stop cuts it like what is open.
+func TestOneThingAtATime(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string { return yaml + "stop: {drain: 100ms}\n" }})
+	release := rig.Records.Hold("tools/list")
+	defer release()
+	first := make(chan httpapi.ImportAnswer, 1)
+	go func() {
+		var got httpapi.ImportAnswer
+		rig.Admin(t, "POST", "/v1/servers/records/import", "", &got)
+		first <- got
+	}()
+	until(t, func() bool { return rig.Records.Arrived("server/discover") > 0 && len(rig.Records.Requests()) > 1 })
+	for _, what := range []string{"import", "probe"} {
+		if a := rig.Admin(t, "POST", "/v1/servers/records/"+what, "", nil); a.Status != 429 || a.Reason != fault.ServerBusy {
+			t.Errorf("%s: %d %s", what, a.Status, a.Body)
+		}
+	}
+	if got := imports(t, rig, "archive"); got.Imported != 5 {
+		t.Errorf("another server: %+v", got)
+	}
+	if a := rig.Call(t, brokertest.Call{}); a.State != fault.Succeeded {
+		t.Errorf("a call meanwhile: %s", a.Body)
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-first; got.Refused != fault.BrokerStopping {
+		t.Errorf("%+v", got)
+	}
+	if log := rig.Audit(t); !strings.Contains(log, `"kind":"import","server":"records"`) && !strings.Contains(log, `"reason":"broker_stopping"`) {
+		t.Errorf("the audit has\n%s", log)
 	}
 }

@@ -2,6 +2,7 @@
 //
 //	1  ledger     known request key? → the job that exists
 //	2  policy     Decide: grant, server, tool, reason; the arguments fit the tool's schema
+//	   ledger     Ask: where a person has to approve the call and has not (approval.go)
 //	3  ledger     Begin: operation and decision, one commit
 //	4  session    Open: subject credential → exchange → hold
 //	5  mcpclient  the legs, each after its checks; tools/call after Sending, one commit
@@ -22,6 +23,8 @@
 //     operator says so, and every other request for it has gone, too.
 //   - The deadline counts from the receipt of the request and covers steps 2
 //     to 5. Finish and Close have small budgets of their own.
+//   - Where the newest snapshot asks for an approval, the commit of "sending" uses
+//     one up that was given for this very call, or fails.
 //   - Once begun, an operation ends in the ledger, also after a panic and when
 //     it is cut because the broker stops.
 //   - A result is handed out only while the actor's grant stands, the caller may
@@ -83,10 +86,14 @@ func (r *Runner) Run(ctx context.Context, req Request) (Answer, error) {
 	if err := r.fits(ctx, ask, decision); err != nil {
 		return r.deny(ctx, ask, job, err)
 	}
+	if decision.NeedsApproval() && !r.approved(ask, job) {
+		return r.await(ctx, ask, decision, job)
+	}
 	w, err := r.admit(ctx, ask, decision, job.ID)
 	if err != nil {
 		return r.notBegun(ctx, ask, job, err)
 	}
+	w.op.Approval = job.Approval
 	job, begun, err := r.ledger.Begin(ctx, w.op, w.record(audit.Decision, r.now())) // 3
 	if err != nil || !begun {
 		r.abandon(w)

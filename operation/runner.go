@@ -77,6 +77,7 @@ type Runner struct {
 	asking   map[string]bool  // servers that are being imported or probed
 	draining bool
 	closed   bool
+	news     chan struct{}   // closed, and made anew, when an operation that waited for a person does not any more
 	stopped  audit.Stopped   // Ended and Cut, since draining
 	cutting  context.Context // ends with Cut
 	cut      context.CancelFunc
@@ -168,7 +169,7 @@ func (r *Runner) sending(ctx context.Context, w *work) error {
 	if w.sent {
 		return nil
 	}
-	err := r.ledger.Sending(ctx, w.op.ID, w.op.Attempt, w.record(audit.Sending, r.now()))
+	err := r.mayLeave(ctx, w)
 	w.sent = err == nil
 	if over := fault.Ended(ctx, fault.BudgetSpent); over != fault.None && fault.ReasonOf(err) == fault.StoreUnavailable {
 		return fault.New("operation.sending", over, "") // the commit was withdrawn for that
@@ -278,6 +279,7 @@ func (r *Runner) Refuse() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.draining = true
+	r.tellLocked()
 }
 
 // Cut ends every operation that has not ended: the leg in flight is broken off,

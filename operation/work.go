@@ -41,9 +41,10 @@ func (a sealed) question() policy.Question {
 }
 
 // mayRepeat reports whether the key may run again: only what provably did not
-// run, or what its server does not do twice, and only as the same request.
+// run, or what its server does not do twice, and only as the same request. What
+// waits for an approval may have it by now.
 func (a sealed) mayRepeat(job ledger.Operation, at time.Time) bool {
-	return job.Retry(at) == fault.RetrySafe && job.Fingerprint == a.fingerprint
+	return (job.Retry(at) == fault.RetrySafe || awaits(job) && !overdue(job, at)) && job.Fingerprint == a.fingerprint
 }
 
 // work is one attempt while it is carried. It belongs to the goroutine of

@@ -87,6 +87,10 @@ func (d Decision) Cancels() bool { return d.d.server.Tools[d.d.q.Tool].Cancels }
 // UpstreamKey is how the tool takes a key by which it does nothing twice.
 func (d Decision) UpstreamKey() UpstreamKey { return d.d.server.Tools[d.d.q.Tool].Key }
 
+// NeedsApproval reports whether a person has to approve this very call before it is
+// sent; the snapshot in force when it is sent has the last word.
+func (d Decision) NeedsApproval() bool { return !d.d.discovery && d.d.server.RequiresApproval }
+
 // Snapshot is the hash of the snapshot that decided.
 func (d Decision) Snapshot() string { return d.d.snapshot }
 

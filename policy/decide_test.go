@@ -48,8 +48,8 @@ func TestDecide(t *testing.T) {
 		deny("gateway", "", "static", "search", fault.NoGrant),                 // also where no grant is needed
 		deny("gateway", "user:8", "records", "search", fault.GrantDisabled),
 		deny("gateway", "user:7", "odd", "search", fault.AudienceNotAllowed),
-		deny("gateway", "user:7", "asking", "search", fault.ApprovalRequired),
-		deny("", "", "", "", fault.ServerUnknown), // the zero question
+		allow("gateway", "user:7", "asking", "search"), // when a person says so, too
+		deny("", "", "", "", fault.ServerUnknown),      // the zero question
 	} {
 		d, err := s.Decide(question(t, s, r.caller, r.actor, r.server, r.tool), now)
 		if reason(err) != r.want || d.IsZero() != (err != nil) {
@@ -241,7 +241,7 @@ func TestStands(t *testing.T) {
 		"server inert":      {[]string{"    data_class: internalConfiguration\n", ""}, "now server_inert", "now server_inert", stands},
 		"tool removed":      {[]string{"      search: {enabled: true, effect: read}\n", ""}, "now tool_unknown", stands, stands},
 		"another tool":      {[]string{"      purge: {enabled: false}\n", ""}, stands, stands, stands},
-		"approval asked":    {[]string{"internalConfiguration\n    requires_approval: false\n", "internalConfiguration\n"}, "now approval_required", stands, stands},
+		"approval asked":    {[]string{"internalConfiguration\n    requires_approval: false\n", "internalConfiguration\n"}, stands, stands, stands},
 		"profile narrowed": {[]string{"allowed_scopes: [records.read, records.write]", "allowed_scopes: [records.write]", "scopes: [records.read], disc", "scopes: [records.write], disc", "scopes: [records.read]}\n    tools: {search: {enabled: true}}\n  secrets", "scopes: [records.write]}\n    tools: {search: {enabled: true}}\n  secrets",
 			"scopes: [records.read, records.write]}\n    tools", "scopes: [records.write]}\n    tools", "        allowed_scopes: [records.read]\n        expires", "        allowed_scopes: [records.write]\n        expires",
 			"subjects/8#token\"\n        allowed_audiences: [mcp-api]\n        allowed_scopes: [records.read]", "subjects/8#token\"\n        allowed_audiences: [mcp-api]\n        allowed_scopes: [records.write]"}, "another scope", stands, stands},

@@ -29,6 +29,7 @@ func readCallers(root *section) (map[string]*Caller, []identity.CallerConfig) {
 			entry.Roles = append(entry.Roles, identity.Role(role))
 		}
 		readActors(s.child("actors"), &entry)
+		entry.Approvers = readSigned(s.child("approvers"))
 		entries = append(entries, entry)
 	}
 	return callers, entries
@@ -69,12 +70,14 @@ func readActors(s *section, entry *identity.CallerConfig) {
 	}
 	defer s.end()
 	entry.Asserted = s.texts("asserted", 1024, actorID)
-	if signed := s.child("signed"); signed != nil {
-		entry.Signed = readSigned(signed)
-	}
+	entry.Signed = readSigned(s.child("signed"))
 }
 
+// readSigned reads whose assertions are believed, of actors or of approvers.
 func readSigned(s *section) *identity.SignedActors {
+	if s == nil {
+		return nil
+	}
 	defer s.end()
 	s.need("issuer", "jwks", "audience", "subjects")
 	return &identity.SignedActors{

@@ -25,7 +25,6 @@ var mcpVersions = []string{"2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28
 
 func readServer(s *section, id string) *Server {
 	s.need("url", "enabled", "auth")
-	s.notYet("approval")
 	v := &Server{
 		ID:               id,
 		Where:            s.where(),
@@ -34,6 +33,7 @@ func readServer(s *section, id string) *Server {
 		Enabled:          s.flag("enabled", false),
 		DataClass:        DataClass(s.choice("data_class", dataClasses...)),
 		RequiresApproval: s.flag("requires_approval", true),
+		ApprovalExpires:  readApproval(s.child("approval")),
 		Era:              Era(s.textOr("era", string(EraAuto), oneOf(string(EraAuto), string(EraModern), string(EraLegacy)))),
 		Versions:         s.texts("versions", len(mcpVersions), oneOf(mcpVersions...)),
 		NumericIDs:       s.textOr("id_style", "string", oneOf("string", "int")) == "int",
@@ -48,6 +48,21 @@ func readServer(s *section, id string) *Server {
 	}
 	v.URL = s.endpoint("url", v.AllowCIDRs)
 	return v
+}
+
+const (
+	leastApproval   = time.Minute
+	mostApproval    = 24 * time.Hour
+	defaultApproval = 15 * time.Minute
+)
+
+// readApproval reads how long an approval is waited for, and good for.
+func readApproval(s *section) time.Duration {
+	if s == nil {
+		return defaultApproval
+	}
+	defer s.end()
+	return s.durationOr("expires", defaultApproval, leastApproval, mostApproval)
 }
 
 func readAuth(s *section, names []string, profiles map[string]*Profile) (a Auth) {

@@ -176,7 +176,10 @@ func TestLoadRefusesValues(t *testing.T) {
 		{class, class + "\n    pin: always", records + ".pin", 1, "imported"},
 		{class, class + "\n    import: {every: 1s}", records + ".import.every", 1, "a duration"},
 		{class, class + "\n    probe: {}", records + ".probe", 1, "is empty"},
-		{class, class + "\n    approval: {by: x}", records + ".approval", 1, "not available yet"},
+		{class, class + "\n    approval: {by: x}", records + ".approval.by", 1, "not a known key; known here: expires"},
+		{class, class + "\n    approval: {expires: 59s}", records + ".approval.expires", 1, "from 1m0s to 24h0m0s"},
+		{class, class + "\n    approval: {expires: 25h}", records + ".approval.expires", 1, "from 1m0s to 24h0m0s"},
+		{class, class + "\n    approval: 15m", records + ".approval", 1, "write a mapping"},
 
 		// addresses of our own
 		{listen, `listen: {api: "0.0.0.0:8471"}`, "listen.api", 0, "not a loopback"},
@@ -256,6 +259,9 @@ func TestLoadRefusesValues(t *testing.T) {
 		{actors, `actors: {asserted: [12345]}`, "callers.gateway.actors.asserted[0]", 0, "quotes"},
 		{actors, `actors: {asserted: [no]}`, "callers.gateway.actors.asserted[0]", 0, "must be an actor"},
 		{actors, `actors: {asserted: ["user:7", "user:7"]}`, "callers.gateway.actors.asserted[1]", 0, "twice"},
+		{actors, `approvers: {issuer: x, audience: y, subjects: ["role:"], jwks: x}`, "callers.gateway.approvers.subjects[0]", 0, "must be an actor"},
+		{actors, `approvers: {issuer: x, audience: y, subjects: ["user:"]}`, "callers.gateway.approvers.jwks", 0, "is missing"},
+		{actors, `approvers: {issuer: x, audience: y, subjects: ["user:"], jwks: none.jwks}`, "callers.gateway.approvers.jwks", 0, "does not exist"},
 		{actors, `actors: {signed: {issuer: x, audience: y, subjects: ["role:"], jwks: x}}`, "callers.gateway.actors.signed.subjects[0]", 0, "must be an actor"},
 		{actors, `actors: {signed: {issuer: x, audience: y, subjects: ["user:"], jwks: none.jwks}}`, "callers.gateway.actors.signed.jwks", 0, "does not exist"},
 		{actors, `actors: {signed: {issuer: x, audience: y, subjects: ["user:"], jwks: profiles.yaml}}`, "callers.gateway.actors.signed.jwks", 0, "no key set"},

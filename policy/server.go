@@ -18,8 +18,9 @@ type Server struct {
 	AllowCIDRs       []netip.Prefix
 	CA               *x509.CertPool // nil: the system's
 	Enabled          bool
-	DataClass        DataClass // zero: undeclared, the server is inert
-	RequiresApproval bool      // true unless the file says false
+	DataClass        DataClass     // zero: undeclared, the server is inert
+	RequiresApproval bool          // true unless the file says false
+	ApprovalExpires  time.Duration // how long after it was asked for an approval can be given, and used
 	Era              Era
 	Versions         []string      // accepted protocol versions, sorted; empty: all we speak
 	NumericIDs       bool          // request ids are integers: some servers break on text

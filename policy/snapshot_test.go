@@ -36,8 +36,9 @@ operation: {timeout: 1m30s, calls_per_run: 0, calls_per_hour: 50}
 stop: {delay: 5s, drain: 1m45s, grace_period: 2m}
 callers:
   gateway:
-    roles: [operate, admin]
+    roles: [operate, approve, admin]
     bearer_sha256: ["GATEWAY", "LONELY"]
+    approvers: {issuer: https://people.example.org, jwks: gateway.jwks, audience: broker-approvals, subjects: ["user:"], admin: {claim: roles, value: admin}}
     actors:
       signed: {issuer: https://gateway.example.org, jwks: gateway.jwks, audience: broker, subjects: ["user:", "service:x"], admin: {claim: roles, value: admin}}
       asserted: ["service:nightly"]
@@ -89,6 +90,7 @@ servers:
     enabled: true
     data_class: systemDiagnostics
     requires_approval: false
+    approval: {expires: 30m}
     era: legacy
     versions: ["2025-11-25", "2025-06-18"]
     id_style: int
@@ -145,7 +147,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			DefaultTTL: time.Minute, MaxTTL: 2 * time.Minute, ClockSkew: 5 * time.Second,
 		},
 		Timeout: 5 * time.Second,
-		Where:   "profiles.yaml:22",
+		Where:   "profiles.yaml:23",
 	}, &policy.Profile{
 		ID:               "plain",
 		TokenEndpoint:    parseURL(t, "https://plain.example.org/token"),
@@ -155,7 +157,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		GrantType:        tokenExchange, SubjectParam: "subject_token", SubjectTokenType: accessToken,
 		RequestedTokenType: accessToken, AudienceParam: "audience", ScopeSeparator: " ",
 		Response: policy.Response{TokenFormat: "opaque", AudienceUnverified: true, MaxTTL: 5 * time.Minute, ClockSkew: 5 * time.Second},
-		Where:    "profiles.yaml:53",
+		Where:    "profiles.yaml:54",
 	}
 	records, tickets := &policy.Server{
 		ID:         "records",
@@ -164,6 +166,9 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		CA:         ca,
 		Enabled:    true,
 		DataClass:  5,
+
+		ApprovalExpires: 30 * time.Minute,
+
 		Era:        policy.EraLegacy,
 		Versions:   []string{"2025-06-18", "2025-11-25"},
 		NumericIDs: true,
@@ -185,12 +190,13 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			"send":   {Enabled: true, Effect: "write", Drain: time.Minute, Cancels: true, Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
 		},
 		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
-		Where:    "profiles.yaml:60",
+		Where:    "profiles.yaml:61",
 	}, &policy.Server{
 		ID:               "tickets",
 		URL:              parseURL(t, "https://tickets.example.org/mcp"),
 		Enabled:          true,
 		RequiresApproval: true,
+		ApprovalExpires:  15 * time.Minute,
 		Drain:            -1,
 		Era:              policy.EraAuto,
 		Auth: policy.Auth{
@@ -202,14 +208,14 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			"purge":  {Enabled: true, Effect: "idempotent"},
 			"search": {Enabled: true, Effect: "read", Drain: 2 * time.Minute},
 		},
-		Where: "profiles.yaml:81",
+		Where: "profiles.yaml:83",
 	}
 	grant := &policy.Grant{
 		Actor: "user:7", Profile: "company", Enabled: true, Subject: "7",
 		Credential:       policy.Credential{Kind: policy.Stored, Ref: ref(t, "vault:kv/broker/subjects/7#token")},
 		AllowedAudiences: []string{"mcp-api"}, AllowedScopes: []string{"records.read"},
 		Expires: time.Date(2027, 3, 31, 0, 0, 0, 0, time.UTC),
-		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:43",
+		Reason:  "SEC-118", Since: "2026-10-01", ApprovedBy: "security team", Where: "profiles.yaml:44",
 	}
 
 	for name, r := range map[string]struct{ want, got any }{
@@ -240,6 +246,7 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 		"profile":   found(s.Profile("plain")) && !found(s.Profile("other")),
 		"server":    found(s.Server("records")) && !found(s.Server("other")),
 		"grant":     found(s.Grant("company", "user:7")) && !found(s.Grant("plain", "user:7")),
+		"approvers": s.Directory.Approves("gateway", "https://people.example.org", "user:9"),
 		"directory": found(question(t, s, "lonely", "service:nightly", "", ""), true),
 	} {
 		if !ok {

@@ -44,13 +44,13 @@ var execution = []step{
 	{"grant not expired", fault.GrantExpired, grantAlive},
 	{"audience within profile and grant", fault.AudienceNotAllowed, audienceWithin},
 	{"scopes within profile and grant", fault.ScopeNotAllowed, scopesWithin},
-	{"no approval needed", fault.ApprovalRequired, noApproval},
+	{"approval", fault.None, approvalOrNone},
 }
 
 // standing is what has to hold still when a result is handed out: execution without
 // what concerns the call alone.
 var standing = slices.DeleteFunc(slices.Clone(execution), func(s step) bool {
-	return slices.Contains([]fault.Reason{fault.ToolNotOffered, fault.ToolChanged, fault.AdminRequired, fault.ApprovalRequired}, s.reason)
+	return slices.Contains([]fault.Reason{fault.ToolNotOffered, fault.ToolChanged, fault.AdminRequired}, s.reason)
 })
 
 // discovery is what an import or a probe has to pass. Neither returns data of
@@ -204,8 +204,12 @@ func scopesWithin(t *trial) finding {
 	})
 }
 
-func noApproval(t *trial) finding {
-	return finding{!t.srv.RequiresApproval, t.server, t.srv.Where}
+// approvalOrNone refuses nothing: it says whether the call has to wait for a person.
+func approvalOrNone(t *trial) finding {
+	if t.srv.RequiresApproval {
+		return finding{true, "an approver decides", t.srv.Where}
+	}
+	return finding{true, "not needed", t.srv.Where}
 }
 
 func discoveryThere(t *trial) finding {

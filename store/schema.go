@@ -153,6 +153,28 @@ var migrations = []string{
 		first_seen BIGINT NOT NULL,
 		PRIMARY KEY (server, name, pin)
 	);`,
+	// Each time that a person is asked about a call; the last one of an operation counts.
+	`CREATE TABLE approvals (
+		operation  TEXT   NOT NULL REFERENCES operations (id),
+		attempt    BIGINT NOT NULL,
+		digest     BYTEA  NOT NULL,
+		arguments  BYTEA  NOT NULL,
+		pin        TEXT   NOT NULL,
+		requested  BIGINT NOT NULL,
+		expires    BIGINT NOT NULL,
+		decision   TEXT   NOT NULL,
+		issuer     TEXT   NOT NULL,
+		subject    TEXT   NOT NULL,
+		admin      BIGINT NOT NULL,
+		jti        TEXT   NOT NULL,
+		decided_by TEXT   NOT NULL,
+		reason     TEXT   NOT NULL,
+		decided    BIGINT NOT NULL,
+		consumed   BIGINT NOT NULL,
+		PRIMARY KEY (operation, attempt)
+	);
+	CREATE UNIQUE INDEX approvals_jti ON approvals (issuer, jti) WHERE jti <> '';
+	CREATE INDEX operations_awaiting ON operations (created) WHERE state = 'awaiting_approval';`,
 }
 
 // schema is the number of the last migration that the file has seen; 0: it is

@@ -151,6 +151,9 @@ func print(out io.Writer, op httpapi.Operation) {
 	if r := op.Resolution; r != nil {
 		fmt.Fprintf(out, "resolved by %s at %s: %q\n", r.By, r.At.Format(time.RFC3339), r.Reason)
 	}
+	if a := op.Approval; a != nil {
+		printApproval(out, *a)
+	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, l := range op.Legs {
 		fmt.Fprintf(table, "%s\t%.1f ms\tof %d ms left\t%s\t\n", l.Name, l.Took.Seconds()*1000, l.Budget.Milliseconds(), l.Reason)

@@ -25,10 +25,11 @@ type client struct {
 	bearer    secret.Text
 	actor     string      // asserted
 	assertion secret.Text // or signed
+	approver  secret.Text // who decides
 }
 
 // clientFlags are the flags that every command of a client has.
-type clientFlags struct{ address, bearerFile, actor, assertionFile string }
+type clientFlags struct{ address, bearerFile, actor, assertionFile, approverFile string }
 
 func (f *clientFlags) bind(cmd *cobra.Command) {
 	f.bindCaller(cmd)
@@ -54,6 +55,9 @@ func (f *clientFlags) client(w world) (*client, error) {
 	}
 	if f.assertionFile != "" {
 		c.assertion, err = readLine(f.assertionFile)
+	}
+	if f.approverFile != "" && err == nil {
+		c.approver, err = readLine(f.approverFile)
 	}
 	return c, err
 }
@@ -92,6 +96,9 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, acc
 	}
 	if !c.assertion.IsZero() {
 		req.Header.Set("Broker-Actor-Assertion", c.assertion.Reveal())
+	}
+	if !c.approver.IsZero() {
+		req.Header.Set("Broker-Approver-Assertion", c.approver.Reveal())
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")

@@ -16,6 +16,7 @@
 //	broker grants explain      why an actor may, or may not
 //	broker suspend             stop an actor, a server or a profile at once
 //	broker suspensions         what is stopped, and how to lift it
+//	broker approvals           what waits for a person, and the person's decision
 //	broker version
 //
 // Secrets come from files, or from the environment variables that the help of a command
@@ -84,7 +85,7 @@ func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
 	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
-		suspendCommand(w), suspensionsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), versionCommand(w))
+		suspendCommand(w), suspensionsCommand(w), approvalsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), versionCommand(w))
 	return root
 }
 

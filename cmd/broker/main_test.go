@@ -33,6 +33,8 @@ func stopped() {
 // file bearer, an admin's in admin-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
 // `edit old new` changes the first such text of that and has it read again; `lists server
 // tool…` has a dev server list these tools from then on, each the JSON of one.
+// `rig approving` has calls wait for a person: people-bearer brings one, whose assertions are in the
+// files user8, again8 and user7.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
@@ -87,6 +89,9 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 && args[0] == "unix" {
 		o.API = "unix:" + ts.MkAbs("api.sock")
 	}
+	if len(args) == 1 && args[0] == "approving" {
+		o.Config = brokertest.Approving
+	}
 	rig, err := brokertest.Start(context.Background(), o)
 	ts.Check(err)
 	rigs.Store(ts, rig)
@@ -95,6 +100,10 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("BROKER_BEARER_FILE", ts.MkAbs("bearer"))
 	ts.Setenv("CONFIG", rig.ConfigPath)
 	ts.Check(os.WriteFile(ts.MkAbs("bearer"), []byte(rig.Bearer+"\n"), 0o600))
+	for name, text := range map[string]string{"people-bearer": rig.PeopleBearer(), "user7": rig.AssertApprover("user:7", nil),
+		"user8": rig.AssertApprover("user:8", nil), "again8": rig.AssertApprover("user:8", nil)} {
+		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text+"\n"), 0o600))
+	}
 	ts.Check(os.WriteFile(ts.MkAbs("admin-bearer"), []byte(rig.AdminBearer()+"\n"), 0o600))
 }
 

@@ -12,9 +12,11 @@ import (
 
 	"onbehalf.internal/broker"
 	"onbehalf.internal/broker/brokertest"
+	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
@@ -104,6 +106,8 @@ func TestContract(t *testing.T) {
 	b.refused(t)
 	b.suspended(t)
 	b.resolved(t)
+	b.approved(t)
+	b.served(t) // from here on arguments have to fit
 	b.limited(t)
 	b.panics(t)
 	b.unavailable(t)
@@ -191,7 +195,7 @@ func (b *bench) refused(t *testing.T) {
 
 // config is an API over nothing.
 func (b *bench) config() httpapi.Config {
-	return httpapi.Config{Policy: b.policy, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }),
+	return httpapi.Config{Policy: b.policy, Now: time.Now, Log: slog.New(slog.DiscardHandler), Metrics: httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }, func() []httpapi.Server { return nil }),
 		Ledger: func() (string, time.Time) { return "l", time.Time{} }}
 }
 
@@ -215,7 +219,14 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"POST", "/v1/operations/x/cancel", "", nobody, 429})
 	flood(ask{"POST", "/v1/operations/x/resolve", "", b.admin, 429})
 	flood(ask{"GET", "/v1/doubts", "", b.admin, 429})
+	flood(ask{"GET", "/v1/tools", "", nobody, 429})
+	flood(ask{"GET", "/v1/servers?x=y", "", b.admin, 429})
+	flood(ask{"GET", "/v1/servers/nowhere/tools", "", b.admin, 429})
+	flood(ask{"POST", "/v1/servers/x/import", "{}", b.admin, 429})
+	flood(ask{"POST", "/v1/servers/x/probe", "{}", b.admin, 429})
 	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
+	flood(ask{"GET", "/v1/approvals", "", b.people, 429})
+	flood(ask{"POST", "/v1/approvals/x", "", func(h http.Header) { b.people(h); h.Del("Broker-Approver-Assertion") }, 429})
 	flood(ask{"GET", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"DELETE", "/v1/suspensions/x", "", b.admin, 429})
 }
@@ -243,7 +254,8 @@ func (b *bench) unavailable(t *testing.T) {
 	c.Suspensions = ledger.New(db, ledger.Config{})
 	s := policy.Suspension{ID: "standing", Target: policy.Target{Sort: "actor", Name: "user:9"}}
 	b.policy.Restore([]policy.Suspension{s}, time.Now())
-	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Now: time.Now, Log: c.Log})
+	c.Catalogue = catalogue.New(db, time.Now)
+	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Catalogue: c.Catalogue, MCP: mcpclient.New(mcpclient.Config{}), Now: time.Now, Log: c.Log})
 	h := httpapi.New(c)
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -255,7 +267,14 @@ func (b *bench) unavailable(t *testing.T) {
 		{"POST", "/v1/operations/x/cancel", "", nil, 503},
 		{"POST", "/v1/operations/x/resolve", itRan, b.admin, 503},
 		{"GET", "/v1/doubts", "", b.admin, 503},
+		{"GET", "/v1/tools", "", nil, 503},
+		{"GET", "/v1/servers", "", b.admin, 503},
+		{"GET", "/v1/servers/records/tools", "", b.admin, 503},
+		{"POST", "/v1/servers/records/import", "", b.admin, 503},
+		{"POST", "/v1/servers/records/probe", "", b.admin, 503},
 		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
+		{"GET", "/v1/approvals", "", b.people, 503},
+		{"POST", "/v1/approvals/x", approve("sha256:" + strings.Repeat("0", 64)), b.people, 503},
 		{"DELETE", "/v1/suspensions/standing?reason=r", "", b.admin, 503},
 		{"GET", "/readyz", "", nil, 503},
 		{"HEAD", "/readyz", "", nil, 503},

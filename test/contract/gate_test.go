@@ -98,7 +98,7 @@ func oneContact(t *testing.T, r *rig) {
 			t.Errorf("%s is no contact", what)
 		}
 	}
-	for what, list := range map[string]string{"no list": `{}`, "a list of no tools": `{"tools":["search"]}`, "a cursor that is none": `{"tools":[],"nextCursor":7}`} {
+	for what, list := range map[string]string{"no list": `{}`, "a list that is none": `{"tools":{"search":{}}}`, "a cursor that is none": `{"tools":[],"nextCursor":7}`} {
 		r.server.walks(func(*string) string { return list })
 		if r.contacted(t, func() { r.imports(t) }) {
 			t.Errorf("%s is a contact", what)

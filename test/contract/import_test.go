@@ -41,10 +41,6 @@ func TestImportRefused(t *testing.T) {
 				return `{}`
 			})
 		}, 200, fault.ReplyMalformed},
-		// The contract skips these and keeps the rest; to ours a list that breaks the protocol is none.
-		{"a tool without a name", func(t *testing.T, r *rig) { r.server.lists(search, `{"inputSchema":{"type":"object"}}`) }, 200, fault.ReplyMalformed},
-		{"a name twice", func(t *testing.T, r *rig) { r.server.lists(search, search) }, 200, fault.ReplyMalformed},
-		{"a tool that is none", func(t *testing.T, r *rig) { r.server.lists(search, `"find"`) }, 200, fault.ReplyMalformed},
 		{"no data class", func(t *testing.T, r *rig) { r.edit(t, "data_class: "+r.class, "") }, 403, fault.ServerInert},
 		// The contract imports a server that is switched off, too; ours sends it nothing.
 		{"switched off", func(t *testing.T, r *rig) { r.edit(t, "enabled: true", "enabled: false") }, 403, fault.ServerDisabled},
@@ -111,7 +107,8 @@ func TestImportSkips(t *testing.T) {
 	each(t, func(t *testing.T, r *rig) {
 		long := strings.Repeat("x", 64-len("mcp_peer_"))
 		r.server.lists(search, tool("Search", anything), tool("a.b", anything), tool("a/b", anything), tool("a b", anything), tool("é", anything), tool(`a\n`, anything),
-			tool(long, anything), tool(long+"x", anything), `{"name":"bare"}`, tool("text", `{"type":"string"}`), `{"name":"find","description":7,"annotations":[1],"inputSchema":{"type":"object"}}`)
+			tool(long, anything), tool(long+"x", anything), `{"name":"bare"}`, tool("text", `{"type":"string"}`), `{"name":"find","description":7,"annotations":[1],"inputSchema":{"type":"object"}}`,
+			search, `"find"`, `{"inputSchema":{"type":"object"}}`)
 		got := r.imports(t)
 		wants := []struct{ tool, why string }{
 			{"Search", `"Search" differs from "search" in case alone`},
@@ -123,6 +120,9 @@ func TestImportSkips(t *testing.T) {
 			{long + "x", `cannot be given a valid local name`},
 			{"bare", `"bare" was skipped: the server advertised no parameter schema`},
 			{"text", `"text" was skipped: its top-level type is not object`},
+			{"search", `"search" is listed twice`},
+			{"", "entry 14 is not a tool"},
+			{"", "entry 15 has no name"},
 		}
 		if got.Imported != 3 || got.Refused != "" || len(got.Skipped) != len(wants) || names(r.kept(t)) != "find search "+long {
 			t.Fatalf("%+v", got)

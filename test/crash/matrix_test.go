@@ -141,13 +141,18 @@ func requestRows(reads int, more ...[]row) []row {
 		both(subjectRead, told(0, notSent)), both(keyRead, told(0, notSent)), both(exchange, told(0, notSent)), both(holdPut, told(0, notSent)),
 		both("server/discover", told(0, notSent)),
 		[]row{{at: "before tools/call", told: []string{inDoubt}}, {at: "after tools/call", told: []string{inDoubt}, ran: 1}},
-		both(fmt.Sprint(holdRead, reads), ended), both(holdDrop, ended), both(revoke, ended),
+		both(fmt.Sprint(holdRead, reads), ended), both(holdDrop, ended), both(revoke, told(1, dropped)),
 		slices.Concat(more...),
 	)
 }
 
+// modernRows are those of the server whose late answers are listened for.
 func modernRows() []row {
+	late := row{call: brokertest.Call{Tool: "slow", Timeout: "2s"}, ran: 1, told: []string{"unknown wall_clock dropped"}}
+	came := late
+	came.told = []string{dropped}
 	return requestRows(3,
+		moments("late", late, came),
 		both(holdRead+"1", told(0, notSent)), // for server/discover
 		both(holdRead+"2", told(0, notSent)), // for tools/call
 	)

@@ -171,6 +171,8 @@ func (s *site) compareRows(tx *sql.Tx, lines [][]byte) error {
 			fits, a.sending, last[r.Operation] = a.decided && !a.sending && !a.ended, true, "sending"
 		case audit.Outcome:
 			fits, a.ended, last[r.Operation] = a.decided && !a.ended && (a.sending || r.Ran == "no"), true, r.State
+		case audit.Late: // in place of the doubt, once
+			fits, last[r.Operation] = a.ended && last[r.Operation] == "unknown", r.State
 		}
 		if !fits {
 			s.is(chainBreak, "record %d, %s of %s, does not fit what is before it", n+1, r.Kind, key)
