@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/store"
@@ -111,6 +113,11 @@ func TestLateAnswer(t *testing.T) {
 				got := becomes(t, rig, "k", isLate)
 				if got.State != fault.Succeeded || got.Retry != fault.RetryNever || !got.DrainsUntil.IsZero() || got.Result == nil || !got.Updated.After(a.Updated) || got.Hold != "dropped" {
 					t.Errorf("%s", got.Body)
+				}
+				var all struct{ Servers []httpapi.Server }
+				rig.Admin(t, "GET", "/v1/servers", "", &all)
+				if s := all.Servers[slices.IndexFunc(all.Servers, func(s httpapi.Server) bool { return s.ID == name })]; s.Health.Contact.IsZero() || s.Health.Latency < 100 {
+					t.Errorf("the answer is no contact: %+v", s.Health)
 				}
 				if !strings.Contains(got.LegNames(), "tools/call drop drain") && !strings.Contains(got.LegNames(), "tools/call drain drop") {
 					t.Errorf("legs %s", got.LegNames())

@@ -189,13 +189,18 @@ func (r *Runner) finish(w *work, outcome fault.Outcome, result strictjson.Raw) A
 	}
 	err := r.ledger.Finish(ctx, w.op.ID, w.op.Attempt, outcome, result, w.op.Legs, w.op.Hold, w.record(audit.Outcome, at))
 	answer := Answer{Operation: w.op, Volatile: err != nil}
-	if outcome.Evidence == fault.EvidencePeer && outcome.Ran == fault.RanYes { // a JSON-RPC error completes nothing
-		r.catalogue.Contact(w.op.Server, w.took("tools/call"), at)
-	}
+	r.contact(w, outcome, w.took("tools/call"))
 	if err != nil {
 		r.log.Error("outcome not written", "operation", w.op.ID, "reason", string(fault.ReasonOf(err)))
 	}
 	return answer
+}
+
+// contact notes that the server has answered. A JSON-RPC error completes nothing.
+func (r *Runner) contact(w *work, o fault.Outcome, latency time.Duration) {
+	if o.Evidence == fault.EvidencePeer && o.Ran == fault.RanYes {
+		r.catalogue.Contact(w.op.Server, latency, r.now())
+	}
 }
 
 // end counts the operation and lets the answer go.
