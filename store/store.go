@@ -1,7 +1,8 @@
 // Package store opens the database: one SQLite file under an exclusive lock.
 //
 // [Store.Commit] writes rows together with the audit records that speak of
-// them. There is no other write, so what is not in the audit did not happen.
+// them. There is no other write, so what is not in the audit did not happen. When
+// a server was last in contact is written without one: nothing is decided by it.
 //
 // What always holds:
 //
