@@ -61,6 +61,14 @@ type Grant struct {
 	Where            string // file:line
 }
 
+// until says when g ends; nil, which needs no grant, does not.
+func (g *Grant) until() string {
+	if g == nil || g.Expires.IsZero() {
+		return "no end"
+	}
+	return "until " + g.Expires.Format(time.DateOnly)
+}
+
 // expired reports whether g has ended at the given time. The interval is
 // half-open: at Expires itself the grant is gone.
 func (g *Grant) expired(at time.Time) bool {
