@@ -61,12 +61,13 @@ type Grant struct {
 	Where            string // file:line
 }
 
-// until says when g ends; nil, which needs no grant, does not.
+// until is the first day without g, as the file has it; for nil, where none is needed,
+// there is no such day.
 func (g *Grant) until() string {
 	if g == nil || g.Expires.IsZero() {
 		return "no end"
 	}
-	return "until " + g.Expires.Format(time.DateOnly)
+	return g.Expires.Format(time.DateOnly)
 }
 
 // expired reports whether g has ended at the given time. The interval is

@@ -361,14 +361,14 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// many writes a configuration with n grants in a file of their own.
-func many(t testing.TB, n int) string {
+// many writes base, changed, with n grants in a file of their own.
+func many(t testing.TB, n int, oldnew ...string) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `{"actor":"user:n%d","enabled":true,"credential":"vault:kv/broker/subjects/n%d#token","allowed_audiences":["mcp-api"],"allowed_scopes":["records.read"],"expires":"2027-03-31","reason":"SEC-%d"}`+"\n", i, i, i)
 	}
 	return write(t, map[string]string{
-		"profiles.yaml":  config(t, "response: {token_format: jwt}", "response: {token_format: jwt}\n    grants_files: [grants/*.jsonl]"),
+		"profiles.yaml":  config(t, append(oldnew, "response: {token_format: jwt}", "response: {token_format: jwt}\n    grants_files: [grants/*.jsonl]")...),
 		"grants/a.jsonl": b.String(),
 	})
 }
