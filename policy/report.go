@@ -15,7 +15,7 @@ type Row struct {
 	Actor      string
 	Callers    []string // who may call for the actor, sorted; none: nobody
 	Profile    string   // empty: a legacy server
-	Credential string   // as whom: a reference, never a value
+	Credential string   // as whom: a reference
 	Server     string   // empty: the grant opens no tool, and audiences and scopes are its bounds
 	Audiences  []string // one, where a server is
 	Scopes     []string
@@ -27,7 +27,7 @@ type Row struct {
 	Since      string
 	ApprovedBy string
 	Reason     string
-	Expires    string // the first day without it; empty: never
+	Expires    string // the first day without it; empty: there is none
 	Enabled    bool
 	Status     Status
 	Where      string // file:line of the grant; of the server, where none is needed

@@ -189,13 +189,16 @@ func explainCommand(w world) *cobra.Command {
 		Long: `Show each check of a decision with its value and the file line that decided, up to
 the one that refuses. Exit status: 0 allowed; 1 refused, or nothing was asked.`,
 		RunE: func(*cobra.Command, []string) error {
+			z, ok := policy.ParseZone(zone)
+			if !ok {
+				return fmt.Errorf("--zone %q: one of %s", zone, strings.Join(policy.Zones(), ", "))
+			}
 			s, at, err := flags.load()
 			if err != nil {
 				return err
 			}
-			z, ok := policy.ParseZone(zone)
-			if !ok {
-				return fmt.Errorf("--zone %q: one of %s", zone, strings.Join(policy.Zones(), ", "))
+			if err := known(s, policy.Filter{Actor: c.Actor}); err != nil {
+				return err
 			}
 			if c.Admin && !s.Directory.Proves(c.Caller, c.Actor) {
 				return fmt.Errorf("--admin: caller %q cannot prove it for %q: see actors.signed.admin of the caller", c.Caller, c.Actor)
