@@ -17,6 +17,7 @@ import (
 type Directory struct {
 	bearers []bearer
 	listed  map[[32]byte]*entry // :: digest of a bearer → its caller
+	callers map[string]*entry   // :: id →
 }
 
 // A bearer is one credential of one caller.
@@ -41,16 +42,15 @@ func NewDirectory(callers []CallerConfig, now func() time.Time) (*Directory, err
 	if now == nil {
 		now = time.Now
 	}
-	d := &Directory{listed: map[[32]byte]*entry{}}
-	ids := map[string]bool{}
+	d := &Directory{listed: map[[32]byte]*entry{}, callers: map[string]*entry{}}
 	problems := confused(callers)
 	for _, c := range callers {
 		found := c.problems()
-		if ids[c.ID] {
+		if d.callers[c.ID] != nil {
 			found = append(found, errors.New("listed twice"))
 		}
-		ids[c.ID] = true
 		e := newEntry(c, now)
+		d.callers[c.ID] = e
 		for _, digest := range c.BearerSHA256 {
 			if owner, taken := d.listed[digest]; taken {
 				found = append(found, fmt.Errorf("bearer_sha256 is also one of caller %q", owner.id))

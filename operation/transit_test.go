@@ -294,7 +294,8 @@ func TestOneDataKey(t *testing.T) {
 	var all sync.WaitGroup
 	for range 64 {
 		all.Go(func() {
-			if got, err := rig.Do(t.Context(), brokertest.Call{Wait: "5s"}); err != nil || got.State != "succeeded" {
+			// On a busy machine one may come too late for its own budget, which is safe.
+			if got, err := rig.Do(t.Context(), brokertest.Call{Wait: "5s"}); err != nil || got.State != "succeeded" && got.Retry != "safe" {
 				t.Errorf("%v %s", err, got.Body)
 			}
 		})

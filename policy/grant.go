@@ -61,6 +61,15 @@ type Grant struct {
 	Where            string // file:line
 }
 
+// until is the first day without g, as the file has it; for nil, where none is needed,
+// there is no such day.
+func (g *Grant) until() string {
+	if g == nil || g.Expires.IsZero() {
+		return "no end"
+	}
+	return g.Expires.Format(time.DateOnly)
+}
+
 // expired reports whether g has ended at the given time. The interval is
 // half-open: at Expires itself the grant is gone.
 func (g *Grant) expired(at time.Time) bool {

@@ -133,6 +133,7 @@ func readTools(s *section, server *Server, timeout time.Duration, locals map[str
 
 			RequiresAdmin: t.flag("requires_admin", false),
 			Key:           readUpstreamKey(t.child("request_key")),
+			Where:         t.where(),
 		}
 		tool.Drain = t.durationOr("drain_window", server.drain(tool.Effect), 0, mostDrain)
 		t.longEnough(tool.Expected, "timeout", cmp.Or(tool.Timeout, server.Timeout, timeout))

@@ -52,14 +52,16 @@ func (h *Holder) SetOffers(o Offers) {
 func toolOffered(t *trial) finding {
 	o, there, imported := t.snapshot.Offer(t.server, t.tool)
 	switch {
+	case t.offline:
+		return finding{true, notLookedAt, t.rule.Where}
 	case !imported && t.rule.Pin == "":
-		return finding{true, "never imported", t.srv.Where}
+		return finding{true, "never imported", t.rule.Where}
 	case !imported:
-		return finding{false, "never imported, and pinned", t.srv.Where}
+		return finding{false, "never imported, and pinned", t.rule.Where}
 	case !there || o.Orphaned:
-		return finding{false, "not found by the last import", t.srv.Where}
+		return finding{false, "not found by the last import", t.rule.Where}
 	}
-	return finding{true, o.Pin, t.srv.Where}
+	return finding{true, o.Pin, t.rule.Where}
 }
 
 // toolUnchanged asks for what was looked at to be what is there. Without a pin
@@ -67,10 +69,12 @@ func toolOffered(t *trial) finding {
 func toolUnchanged(t *trial) finding {
 	o, _, _ := t.snapshot.Offer(t.server, t.tool)
 	switch {
+	case t.offline:
+		return finding{true, notLookedAt, t.rule.Where}
 	case t.rule.Pin == "":
-		return finding{!o.Returned, "not pinned", t.srv.Where}
+		return finding{!o.Returned, "not pinned", t.rule.Where}
 	case t.rule.Pin != o.Pin:
-		return finding{false, "pinned to " + t.rule.Pin + ", and now " + o.Pin, t.srv.Where}
+		return finding{false, "pinned to " + t.rule.Pin + ", and now " + o.Pin, t.rule.Where}
 	}
-	return finding{true, o.Pin, t.srv.Where}
+	return finding{true, o.Pin, t.rule.Where}
 }

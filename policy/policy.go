@@ -5,7 +5,8 @@
 // new file is a new Snapshot; a [Holder] holds the newest, together with the
 // suspensions (suspension.go) that win over whatever the file says. [Snapshot.Decide]
 // and [Snapshot.Explain] run the same list of steps (steps.go): one says yes or
-// no, the other shows why.
+// no, the other shows why. For a review, report.go says who may do what by the same
+// steps, and diff.go what one file gives and another does not.
 //
 // What always holds:
 //

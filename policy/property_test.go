@@ -1,8 +1,11 @@
 package policy_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,8 +15,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golang-jwt/jwt/v5"
 	"go.yaml.in/yaml/v4"
 
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/policy"
 )
 
@@ -77,37 +83,170 @@ func shuffle(rng *rand.Rand, n *yaml.Node) {
 	}
 }
 
-// Explain and Decide give one verdict, and Explain shows all checks up to the
-// one that refuses, each with its place where there is one: of what is not
-// suspended, the first check, nothing is written.
+// signing is base with what a decision can hang on besides: pins, administrators, and
+// a caller that signs for whom it asks.
+func signing(t *testing.T) (s *policy.Snapshot, assertion func(sub string, admin bool) string) {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := config(t, `asserted: ["user:7", "user:8", "user:9", "service:nightly"]`,
+		`signed: {issuer: https://gateway.example.org, jwks: gateway.jwks, audience: broker, subjects: ["user:", "service:"], admin: {claim: roles, value: admin}}`,
+		"search: {enabled: true, effect: read}", `search: {enabled: true, effect: read, pin: "`+looked+`"}`,
+		"slow: {enabled: true, timeout: 3m}", "slow: {enabled: true, requires_admin: true}")
+	jwks := `{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"k1","x":"` + base64.RawURLEncoding.EncodeToString(public) + `"}]}`
+	s, err = policy.Load(write(t, map[string]string{"profiles.yaml": text, "gateway.jwks": jwks}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, func(sub string, admin bool) string {
+		claims := jwt.MapClaims{"iss": "https://gateway.example.org", "aud": "broker", "sub": sub, "jti": "j",
+			"iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix()}
+		if admin {
+			claims["roles"] = []string{"admin"}
+		}
+		token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, claims)
+		token.Header["kid"] = "k1"
+		text, err := token.SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+}
+
+// actors are whom gateway has proven, administrators or not, and nobody.
+func actors(t *testing.T, s *policy.Snapshot, caller identity.Caller, assertion func(string, bool) string) []identity.Actor {
+	t.Helper()
+	all := []identity.Actor{{}}
+	for _, sub := range anyActor {
+		for _, admin := range []bool{false, true} {
+			if sub == "" {
+				continue
+			}
+			a, err := s.Directory.Actor(caller, http.Header{"Broker-Actor-Assertion": {assertion(sub, admin)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Explain and Decide give one verdict, whatever servers offer, who is suspended, who
+// is an administrator and which zone is asked for. Explain shows all checks up to the
+// one that refuses, each with its place where there is one: of what is not suspended,
+// the first check, nothing is written.
 func TestExplainIsDecide(t *testing.T) {
-	s := load(t, config(t))
+	s, assertion := signing(t)
+	h := policy.NewHolder(s)
+	callers := map[string]identity.Caller{}
+	for _, c := range []string{"gateway", "lonely", ""} {
+		callers[c] = question(t, s, c, "", "", "").Caller
+	}
+	proven := actors(t, s, callers["gateway"], assertion)
 	rng := rand.New(rand.NewPCG(3, 4))
-	pick := func(from []string) string { return from[rng.IntN(len(from))] }
-	allowed := 0
-	for range 5000 {
-		caller, actor, server, tool := pick(anyCaller), pick(anyActor), pick(anyServer), pick(anyTool)
-		if caller != "gateway" { // of the others, only gateway can prove whom it acts for
-			caller, actor = "", ""
+	seen := map[string]int{}
+	for range 10_000 {
+		if rng.IntN(50) == 0 {
+			h.SetOffers(anyOffers(rng))
 		}
-		at := anyTime[rng.IntN(len(anyTime))]
-		_, err := s.Decide(question(t, s, caller, actor, server, tool), at)
-		checks, why := s.Explain(caller, actor, server, tool, at)
+		if rng.IntN(500) == 0 {
+			suspendAny(t, rng, h)
+		}
+		s := h.Current()
+		c := policy.Case{Caller: pick(rng, anyCaller[:2]), Server: pick(rng, anyServer), Tool: pick(rng, anyTool), Zone: pick(rng, []policy.Zone{0, 0, 0, 1, 2, 3, 4})}
+		actor, at := pick(rng, proven), pick(rng, anyTime)
+		c.Actor, c.Admin = actor.String(), actor.Admin()
+		_, err := s.Decide(policy.Question{Caller: callers[c.Caller], Actor: actor, Server: c.Server, Tool: c.Tool, Zone: c.Zone}, at)
+		checks, why := s.ExplainCase(c, at)
 		if string(reason(err)) != why {
-			t.Fatalf("%q %q %q %q at %v: Decide %v, Explain %q", caller, actor, server, tool, at, err, why)
+			t.Fatalf("%+v at %v: Decide %v, Explain %q", c, at, err, why)
 		}
-		for i, c := range checks {
-			if last := i == len(checks)-1; c.OK == (last && why != "") || c.Name == "" || c.OK && i > 0 && c.Where == "" {
-				t.Fatalf("check %d of %d for %q: %+v", i, len(checks), why, c)
+		for i, k := range checks {
+			if last := i == len(checks)-1; k.OK == (last && why != "") || k.Name == "" || k.OK && (i > 0 && k.Where == "" || k.Value == "") {
+				t.Fatalf("check %d of %d for %q: %+v", i, len(checks), why, k)
 			}
 		}
-		if err == nil {
-			allowed++
+		seen[why]++
+	}
+	for _, want := range []fault.Reason{fault.None, fault.Suspended, fault.ToolNotOffered, fault.ToolChanged, fault.AdminRequired,
+		fault.ZoneExceeded, fault.NoGrant, fault.GrantDisabled, fault.GrantExpired, fault.AudienceNotAllowed} {
+		if seen[string(want)] == 0 {
+			t.Errorf("no tuple was %q: %v", want, seen)
 		}
 	}
-	if allowed == 0 {
-		t.Error("no tuple was allowed")
+}
+
+func pick[T any](rng *rand.Rand, from []T) T { return from[rng.IntN(len(from))] }
+
+// anyOffers has some of the tools of some servers, as they are pinned or not.
+func anyOffers(rng *rand.Rand) policy.Offers {
+	all := policy.Offers{}
+	for _, server := range anyServer {
+		if rng.IntN(3) == 0 {
+			continue
+		}
+		all[server] = map[string]policy.Offer{}
+		for _, tool := range anyTool {
+			if rng.IntN(4) > 0 {
+				all[server][tool] = policy.Offer{Pin: pick(rng, []string{looked, looked, another}), Orphaned: rng.IntN(6) == 0, Returned: rng.IntN(6) == 0}
+			}
+		}
 	}
+	return all
+}
+
+// suspendAny suspends one of the actors, servers or the profile, or lifts that again.
+func suspendAny(t *testing.T, rng *rand.Rand, h *policy.Holder) {
+	t.Helper()
+	if standing := h.Current().Suspensions(now); len(standing) > 0 {
+		if _, _, err := h.Lift(standing[0].ID, now, func(policy.Suspension) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	s := policy.Suspension{ID: "x", Since: now, Target: pick(rng, []policy.Target{{Sort: "actor", Name: "user:8"}, {Sort: "server", Name: "odd"}, {Sort: "profile", Name: "company"}})}
+	if _, _, err := h.Suspend(s, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Offline, what servers offer decides nothing, and everything else what it does.
+func TestOfflineLooksAtNoOffers(t *testing.T) {
+	s, _ := signing(t)
+	for _, c := range anyCase() {
+		checks, online := s.ExplainCase(c, now)
+		c.Offline = true
+		offline, why := s.ExplainCase(c, now)
+		switch fault.Reason(online) {
+		case fault.ToolNotOffered, fault.ToolChanged:
+			if w := fault.Reason(why); w == fault.ToolNotOffered || w == fault.ToolChanged || offline[len(checks)-1].Value != "not looked at: the file does not say" {
+				t.Errorf("%+v: %+v", c, offline)
+			}
+		default:
+			if why != online {
+				t.Errorf("%+v: %q, online %q", c, why, online)
+			}
+		}
+	}
+}
+
+func anyCase() (all []policy.Case) {
+	for _, caller := range anyCaller {
+		for _, actor := range anyActor {
+			for _, server := range anyServer {
+				for _, tool := range anyTool {
+					for _, admin := range []bool{false, true} {
+						all = append(all, policy.Case{Caller: caller, Actor: actor, Server: server, Tool: tool, Admin: admin})
+					}
+				}
+			}
+		}
+	}
+	return all
 }
 
 func FuzzLoad(f *testing.F) {
@@ -222,14 +361,14 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// many writes a configuration with n grants in a file of their own.
-func many(t testing.TB, n int) string {
+// many writes base, changed, with n grants in a file of their own.
+func many(t testing.TB, n int, oldnew ...string) string {
 	var b strings.Builder
 	for i := range n {
 		fmt.Fprintf(&b, `{"actor":"user:n%d","enabled":true,"credential":"vault:kv/broker/subjects/n%d#token","allowed_audiences":["mcp-api"],"allowed_scopes":["records.read"],"expires":"2027-03-31","reason":"SEC-%d"}`+"\n", i, i, i)
 	}
 	return write(t, map[string]string{
-		"profiles.yaml":  config(t, "response: {token_format: jwt}", "response: {token_format: jwt}\n    grants_files: [grants/*.jsonl]"),
+		"profiles.yaml":  config(t, append(oldnew, "response: {token_format: jwt}", "response: {token_format: jwt}\n    grants_files: [grants/*.jsonl]")...),
 		"grants/a.jsonl": b.String(),
 	})
 }

@@ -84,6 +84,8 @@ type Tool struct {
 	Expected time.Duration
 
 	Key UpstreamKey
+
+	Where string // file:line
 }
 
 // An UpstreamKey says how a server takes a key by which it never does one thing

@@ -185,9 +185,9 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Discovery: ref(t, "vault:kv/broker/discovery/records#token"),
 		},
 		Tools: map[string]policy.Tool{
-			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Cancels: true, Expected: 3 * time.Second},
-			"save":   {Effect: "write", Drain: time.Minute, RequiresAdmin: true, Pin: "sha256:0000000000000000000000000000000000000000000000000000000000000007", Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}},
-			"send":   {Enabled: true, Effect: "write", Drain: time.Minute, Cancels: true, Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}},
+			"search": {Enabled: true, Effect: "read", Timeout: 5 * time.Second, Idle: 4 * time.Second, Cancels: true, Expected: 3 * time.Second, Where: "profiles.yaml:82"},
+			"save":   {Effect: "write", Drain: time.Minute, RequiresAdmin: true, Pin: "sha256:0000000000000000000000000000000000000000000000000000000000000007", Key: policy.UpstreamKey{Argument: "key", Window: 24 * time.Hour}, Where: "profiles.yaml:82"},
+			"send":   {Enabled: true, Effect: "write", Drain: time.Minute, Cancels: true, Key: policy.UpstreamKey{Meta: "example.org/key", Window: time.Hour}, Where: "profiles.yaml:82"},
 		},
 		Recovery: policy.Recovery{Tool: "search", Argument: "key"},
 		Where:    "profiles.yaml:61",
@@ -204,9 +204,9 @@ func TestSnapshotHoldsWhatTheFileSays(t *testing.T) {
 			Placement: "header", Header: "X-Api-Key",
 		},
 		Tools: map[string]policy.Tool{ // what a tool writes may have cost something
-			"send":   {Enabled: true, Effect: "write", Drain: 5 * time.Minute},
-			"purge":  {Enabled: true, Effect: "idempotent"},
-			"search": {Enabled: true, Effect: "read", Drain: 2 * time.Minute},
+			"send":   {Enabled: true, Effect: "write", Drain: 5 * time.Minute, Where: "profiles.yaml:87"},
+			"purge":  {Enabled: true, Effect: "idempotent", Where: "profiles.yaml:87"},
+			"search": {Enabled: true, Effect: "read", Drain: 2 * time.Minute, Where: "profiles.yaml:87"},
 		},
 		Where: "profiles.yaml:83",
 	}

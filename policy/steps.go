@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -49,9 +50,7 @@ var execution = []step{
 
 // standing is what has to hold still when a result is handed out: execution without
 // what concerns the call alone.
-var standing = slices.DeleteFunc(slices.Clone(execution), func(s step) bool {
-	return slices.Contains([]fault.Reason{fault.ToolNotOffered, fault.ToolChanged, fault.AdminRequired}, s.reason)
-})
+var standing = without(execution, fault.ToolNotOffered, fault.ToolChanged, fault.AdminRequired)
 
 // discovery is what an import or a probe has to pass. Neither returns data of
 // an actor, so tool, zone and grant are not asked.
@@ -65,7 +64,12 @@ var discovery = []step{
 }
 
 // scheduled is what has to hold where no caller asks.
-var scheduled = slices.DeleteFunc(slices.Clone(discovery), func(s step) bool { return s.reason == fault.ServerNotAllowed })
+var scheduled = without(discovery, fault.ServerNotAllowed)
+
+// without is steps but those that refuse for one of the reasons.
+func without(steps []step, reasons ...fault.Reason) []step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return slices.Contains(reasons, s.reason) })
+}
 
 // A trial is one question on its way through the steps.
 type trial struct {
@@ -74,6 +78,7 @@ type trial struct {
 	caller, actor, server, tool string
 	admin                       bool // the actor's assertion says so
 	zone                        Zone // what the request asks for; 0: the caller's
+	offline                     bool // what servers offer is not looked at; no decision is
 
 	srv     *Server  // after server known
 	who     *Caller  // after server in the caller's list
@@ -97,11 +102,32 @@ func (t *trial) first(steps []step) fault.Reason {
 	return fault.None
 }
 
+// A Case is a question that nobody has asked yet, and what is taken for granted
+// in it.
+type Case struct {
+	Caller, Actor, Server, Tool string
+
+	Zone    Zone // a stricter one than the caller's; 0: the caller's
+	Admin   bool // the actor is an administrator, as an assertion would prove
+	Offline bool // servers offer what the file names: nobody is there who could know
+}
+
+// trial is the case on its way through the steps.
+func (s *Snapshot) trial(c Case, at time.Time) *trial {
+	return &trial{snapshot: s, at: at, caller: c.Caller, actor: c.Actor, server: c.Server, tool: c.Tool,
+		zone: c.Zone, admin: c.Admin, offline: c.Offline}
+}
+
 // Explain is Decide with every check shown, up to and including the one that
 // refuses. The reason is empty when the call is allowed. The actor is taken for no
 // administrator, since nothing is there to prove it.
 func (s *Snapshot) Explain(caller, actor, server, tool string, at time.Time) (checks []Check, reason string) {
-	t := &trial{snapshot: s, at: at, caller: caller, actor: actor, server: server, tool: tool}
+	return s.ExplainCase(Case{Caller: caller, Actor: actor, Server: server, Tool: tool}, at)
+}
+
+// ExplainCase is Explain with something taken for granted.
+func (s *Snapshot) ExplainCase(c Case, at time.Time) (checks []Check, reason string) {
+	t := s.trial(c, at)
 	for _, step := range execution {
 		f := step.check(t)
 		checks = append(checks, Check{step.name, f.value, f.ok, f.where})
@@ -142,11 +168,11 @@ func dataClassDeclared(t *trial) finding {
 
 func toolKnown(t *trial) (f finding) {
 	t.rule, f.ok = t.srv.Tools[t.tool]
-	return finding{f.ok, t.tool, t.srv.Where}
+	return finding{f.ok, t.tool, cmp.Or(t.rule.Where, t.srv.Where)}
 }
 
 func toolEnabled(t *trial) finding {
-	return finding{t.rule.Enabled, t.tool, t.srv.Where}
+	return finding{t.rule.Enabled, t.tool, t.rule.Where}
 }
 
 // withinZone takes the stricter zone: a request can give away trust, not get any.
@@ -162,9 +188,9 @@ func withinZone(t *trial) finding {
 // that was asserted by name is none.
 func adminWhereNeeded(t *trial) finding {
 	if !t.rule.RequiresAdmin {
-		return finding{true, "not needed", t.srv.Where}
+		return finding{true, "not needed", t.rule.Where}
 	}
-	return finding{t.admin, t.actor, t.srv.Where}
+	return finding{t.admin, t.actor, t.rule.Where}
 }
 
 // grantThere asks for an actor at every server, and for the actor's own grant at
@@ -186,7 +212,7 @@ func grantEnabled(t *trial) finding {
 }
 
 func grantAlive(t *trial) finding {
-	return t.ofGrant("", func(g *Grant) bool { return !g.expired(t.at) })
+	return t.ofGrant(t.grant.until(), func(g *Grant) bool { return !g.expired(t.at) })
 }
 
 // The audience and all scopes have to be in both bounds; too much is refused,

@@ -141,12 +141,15 @@ func (s *Snapshot) Knows(t Target) bool {
 	return known
 }
 
+// notLookedAt is the value of a check that the file alone cannot make.
+const notLookedAt = "not looked at: the file does not say"
+
 // notSuspended comes before everything else, since a suspension wins over it. A
 // snapshot that no Holder holds has none to look at.
 func notSuspended(t *trial) finding {
 	set := t.snapshot.suspended
 	if set == nil {
-		return finding{true, "not looked at: the file does not say", ""}
+		return finding{true, notLookedAt, ""}
 	}
 	profile := ""
 	if v, ok := t.snapshot.servers[t.server]; ok {

@@ -13,7 +13,8 @@
 //	broker servers             how the servers are
 //	broker catalogue           what servers offer: list, diff, pin
 //	broker tools               what an actor may call
-//	broker grants explain      why an actor may, or may not
+//	broker grants              who may do what as whom: list, who-can, can, explain,
+//	                           diff, expiring, orphaned
 //	broker suspend             stop an actor, a server or a profile at once
 //	broker suspensions         what is stopped, and how to lift it
 //	broker approvals           what waits for a person, and the person's decision
