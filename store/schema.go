@@ -153,6 +153,15 @@ var migrations = []string{
 		first_seen BIGINT NOT NULL,
 		PRIMARY KEY (server, name, pin)
 	);`,
+	// The signed heads of the audit, each with what the tree of the next one goes on from.
+	`CREATE TABLE heads (
+		size       BIGINT PRIMARY KEY,
+		time       BIGINT NOT NULL,
+		hash       BYTEA  NOT NULL,
+		root       BYTEA  NOT NULL,
+		tree       BYTEA  NOT NULL,
+		checkpoint TEXT   NOT NULL
+	);`,
 }
 
 // schema is the number of the last migration that the file has seen; 0: it is
