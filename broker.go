@@ -11,6 +11,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,6 +21,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
@@ -47,6 +49,7 @@ type Config struct {
 	Getenv   func(string) string // nil: os.Getenv. Read: VAULT_ADDR, and VAULT_TOKEN with auth method `token`
 	Log      *slog.Logger        // nil: JSON lines on standard error
 	Now      func() time.Time    // nil: time.Now
+	Stdout   io.Writer           // for signed heads, where audit.heads is stdout; nil: os.Stdout
 
 	// For tests: how long the reading of an API request may take, how long a
 	// stream is silent, how long an answer waits for the drop of its hold, and how
@@ -63,6 +66,8 @@ type Broker struct {
 	policy    *policy.Holder
 	vault     *vault.Client
 	store     *store.Store
+	keeper    *auditlog.Keeper // nil: heads are not signed
+	auditors  *auditlog.Reader
 	ledger    *ledger.Ledger
 	catalogue *catalogue.Catalogue
 	runner    *operation.Runner
@@ -94,6 +99,9 @@ func New(ctx context.Context, c Config) (*Broker, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Stdout == nil {
+		c.Stdout = os.Stdout
+	}
 	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now,
 		timeout: c.ReadTimeout, beat: c.Heartbeat, leftover: cmp.Or(c.Leftover, vault.Leftover)}
 	b.patience, b.hasten = context.WithCancel(context.WithoutCancel(ctx))
@@ -115,6 +123,10 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
+	if b.keeper, err = b.newKeeper(ctx, c); err != nil {
+		return err
+	}
+	b.auditors = auditlog.NewReader(b.store, c.Now)
 	b.ledger = ledger.New(b.store, ledger.Config{Now: c.Now, Box: box, Keep: ledger.Retention{Results: c.Snapshot.Store.Results, Keys: c.Snapshot.Store.Keys}})
 	if err := b.recover(ctx); err != nil {
 		return err
@@ -151,7 +163,7 @@ func (b *Broker) recover(ctx context.Context) error {
 	id, since := b.store.Ledger()
 	found := b.store.Opening()
 	err := b.store.Commit(ctx, nil, audit.Record{Kind: audit.Start, Time: b.now(), Snapshot: b.policy.Current().Hash,
-		Started: &audit.Started{Version: Version, Ledger: id, Former: found.Former, Clean: found.Clean}})
+		Started: &audit.Started{Version: Version, Ledger: id, Former: found.Former, Clean: found.Clean, Previous: b.store.Head().Place()}})
 	if err != nil {
 		return err
 	}
@@ -221,6 +233,7 @@ func (b *Broker) Serve(ctx context.Context) error {
 	go b.sweep(background)
 	watching, unwatch := context.WithCancel(background)
 	watched, flushed := make(chan struct{}), make(chan struct{})
+	lastHead := b.keep(background)
 	go func() { b.watch(watching); close(watched) }()
 	go func() { b.flush(background); close(flushed) }()
 
@@ -248,9 +261,29 @@ func (b *Broker) Serve(ctx context.Context) error {
 	<-flushed
 	<-vaultDone
 	<-expired
-	b.closeLedger(&counts)
+	b.closeLedger(&counts, lastHead)
 	b.log.Info("stopped", "ended", counts.Ended, "cut", counts.Cut, "left", counts.Left, "holds", counts.Holds)
 	return err
+}
+
+// keep signs heads of the audit until the function that it returns is called: that
+// signs the last one, of all that was written. It waits no longer than its context:
+// the second place may be one that does not answer.
+func (b *Broker) keep(ctx context.Context) (last func(context.Context)) {
+	if b.keeper == nil {
+		return func(context.Context) {}
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() { b.keeper.Run(ctx); close(done) }()
+	return func(ctx context.Context) {
+		stop()
+		select {
+		case <-done:
+		case <-ctx.Done():
+			b.log.Error("last head not signed in time")
+		}
+	}
 }
 
 const (
@@ -289,7 +322,7 @@ func (b *Broker) handler() http.Handler {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
 	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
-		Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})
+		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})
 }
 
 // Ready is nil when an operation could run now; else it says what is missing.
@@ -307,7 +340,7 @@ func (b *Broker) Ready() error {
 func (b *Broker) WaitReady(ctx context.Context) error { return b.vault.WaitReady(ctx) }
 
 // Reload reads the configuration again and swaps it in whole. After an error the old
-// snapshot stays. What a process is built on (listen, vault, store, keys) cannot be reloaded.
+// snapshot stays. What a process is built on (listen, vault, store, keys, audit) cannot be reloaded.
 func (b *Broker) Reload() error {
 	old := b.policy.Current()
 	fresh, err := policy.Load(old.Path)
@@ -316,8 +349,8 @@ func (b *Broker) Reload() error {
 		return err
 	}
 	if !sameFoundation(old, fresh) {
-		b.log.Error("reload refused", "why", "listen, vault, store or keys changed", "snapshot", old.Hash)
-		return errors.New("listen, vault, store and keys cannot be reloaded: restart the broker")
+		b.log.Error("reload refused", "why", "listen, vault, store, keys or audit changed", "snapshot", old.Hash)
+		return errors.New("listen, vault, store, keys and audit cannot be reloaded: restart the broker")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reloadBudget)
 	defer cancel()
@@ -335,7 +368,7 @@ func sameFoundation(a, b *policy.Snapshot) bool {
 	va, vb := a.Vault, b.Vault
 	ca, cb := va.CA, vb.CA
 	va.CA, vb.CA = nil, nil
-	return a.Listen == b.Listen && a.Store == b.Store && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
+	return a.Listen == b.Listen && a.Store == b.Store && a.Audit == b.Audit && a.Keys.Audit == b.Keys.Audit && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
 }
 
 func equalPools(a, b *x509.CertPool) bool { return a == nil && b == nil || a != nil && a.Equal(b) }

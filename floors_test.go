@@ -19,19 +19,20 @@ import (
 var floors = [][]string{
 	{"fault", "secret"}, // 0: the words
 	{"secret/canary"},   //
-	{"strictjson", "cache", "process", "ownfile"},             //
-	{"identity", "audit"},                                     //
+	{"strictjson", "cache", "process", "ownfile"}, //
+	{"identity", "audit"},
+	{"audit/ocsf"},                                            //
 	{"policy", "egress", "store", "seal", "catalogue/schema"}, // 1: what may be; how bytes leave; where rows live; what tools take
 	{"policy/policytest"},                                     //
-	{"exchange", "mcpclient", "vault", "ledger", "catalogue"}, // 2: the three ways out; what happened; what servers offer
-	{"vault/vaulttest"},                                       //
-	{"subject"},                                               // 3
-	{"session"},                                               // 4
-	{"operation"},                                             // 5: the path
-	{"httpapi"},                                               // 6
-	{"."},                                                     // 7: the parts put together
-	{"cmd/broker", "brokertest"},                              //
-	{"cmd/demo"},                                              //
+	{"exchange", "mcpclient", "vault", "ledger", "catalogue", "auditlog"}, // 2: the three ways out; what happened, and proof of it; what servers offer
+	{"vault/vaulttest"},          //
+	{"subject"},                  // 3
+	{"session"},                  // 4
+	{"operation"},                // 5: the path
+	{"httpapi"},                  // 6
+	{"."},                        // 7: the parts put together
+	{"cmd/broker", "brokertest"}, //
+	{"cmd/demo"},                 //
 }
 
 // apart are packages that import nothing of ours: the counterparts, and what tests

@@ -132,7 +132,10 @@ func TestStart(t *testing.T) {
 		{Clean: true},
 		{Former: id},
 	} {
-		want.Version, want.Ledger = broker.Version, found[i].Ledger
+		want.Version, want.Ledger, want.Previous = broker.Version, found[i].Ledger, found[i].Previous
+		if (found[i].Previous == audit.Place{}) != (i == 0) {
+			t.Errorf("start %d: the record before it is %+v", i, found[i].Previous)
+		}
 		if found[i] != want {
 			t.Errorf("start %d: %+v, want %+v", i, found[i], want)
 		}

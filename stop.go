@@ -17,7 +17,7 @@ const (
 	settleBudget = 5500 * time.Millisecond
 	answerBudget = time.Second     // callers get their answers, connections are closed
 	leaveBudget  = 2 * time.Second // epochs: package vault keeps to it, see [vault.Client.Run]
-	recordBudget = time.Second     // denials that were counted, holds that ended with their epochs, the last record
+	recordBudget = time.Second     // denials that were counted, holds that ended with their epochs, the last record and head
 
 	// A configuration was checked against this sum: a larger one does not compile.
 	_ = uint64(policy.CleanUp - settleBudget - answerBudget - leaveBudget - recordBudget)
@@ -80,14 +80,16 @@ func (b *Broker) cleanUp(servers []*http.Server) (counts audit.Stopped) {
 }
 
 // closeLedger writes what is left to say, after the epochs have gone and with them
-// what was pending. The last record of this process is the last.
-func (b *Broker) closeLedger(counts *audit.Stopped) {
+// what was pending. The last record of this process is the last, and the last head
+// speaks of it.
+func (b *Broker) closeLedger(counts *audit.Stopped, lastHead func(context.Context)) {
 	within(recordBudget, func(ctx context.Context) {
 		if b.runner.Close(ctx) != nil {
 			b.log.Warn("clean-up budget spent", "holds", true)
 		}
 		counts.Holds = b.vault.Pending()
 		b.recordStop(ctx, *counts)
+		lastHead(ctx)
 	})
 }
 

@@ -28,9 +28,10 @@ func full() audit.Record {
 		Scopes: []string{"records.read"}, Narrowed: true, Reason: fault.WallClock, State: fault.InDoubt, Ran: fault.RanUnknown,
 		Evidence: fault.EvidenceNone, Epoch: "accessor", Token: audit.DigestOf("token"), Hold: "dropped", Count: 3,
 		Recovered: &audit.Recovered{NotSent: 1, InDoubt: 2, Holds: 3}, Supersedes: "op0", Swept: &audit.Swept{Results: 1, Operations: 2},
-		Started: &audit.Started{Version: "0.1.0", Ledger: "l2", Former: "l1", Clean: true},
+		Started: &audit.Started{Version: "0.1.0", Ledger: "l2", Former: "l1", Clean: true, Previous: audit.Place{Seq: 6, Hash: audit.DigestOf("before")}},
 		Stopped: &audit.Stopped{Ended: 4, Cut: 3, Left: 2, Holds: 1}, Suspended: &audit.Suspended{ID: "s1", Until: noon.UTC(), Text: "why\u200b\n"},
 		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
+		Reading:  &audit.Reading{From: 1, To: 6, Since: noon.UTC(), Until: noon.UTC(), Actor: "user:7", Operation: "op1"},
 		Imported: &audit.Imported{Tools: 3, Skipped: 1, Orphaned: 2, New: []string{"a"}, Changed: []audit.Redefined{{Tool: "b", Old: "sha256:01", New: "sha256:02"}},
 			Vanished: []string{"c"}, Returned: []string{"d"}},
 		Approved: &audit.Approved{Decision: "approved", Issuer: "https://people.example", Subject: "user:8", By: "portal", Text: "looked"},
@@ -59,11 +60,12 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"grant":"profiles.yaml:31","snapshot":"sha256:00","profile":"company","audience":"mcp-api",` +
 				`"scopes":["records.read"],"narrowed":true,"reason":"wall_clock","state":"unknown","ran":"unknown","evidence":"none",` +
 				`"epoch":"accessor","token":"3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0",` +
-				`"hold":"dropped","count":3,"started":{"version":"0.1.0","ledger":"l2","former":"l1","clean":true},"recovered":{"not_sent":1,"in_doubt":2,"holds":3},` +
+				`"hold":"dropped","count":3,"started":{"version":"0.1.0","ledger":"l2","former":"l1","clean":true,"previous":{"seq":6,"hash":"` + audit.DigestOf("before").String() + `"}},"recovered":{"not_sent":1,"in_doubt":2,"holds":3},` +
 				`"supersedes":"op0","swept":{"results":1,"operations":2},` +
 				`"stopped":{"ended":4,"cut":3,"left":2,"holds":1},` +
 				`"suspension":{"id":"s1","until":"2026-11-30T12:00:00.000005Z","text":"why\u200b\n"},` +
 				`"resolution":{"by":"admin","text":"seen"},` +
+				`"reading":{"from":1,"to":6,"since":"2026-11-30T12:00:00.000005Z","until":"2026-11-30T12:00:00.000005Z","actor":"user:7","operation":"op1"},` +
 				`"imported":{"tools":3,"skipped":1,"orphaned":2,"new":["a"],"changed":[{"tool":"b","old":"sha256:01","new":"sha256:02"}],` +
 				`"vanished":["c"],"returned":["d"]},` +
 				`"approval":{"decision":"approved","digest":"0000000000000000000000000000000000000000000000000000000000000000","issuer":"https://people.example","subject":"user:8","by":"portal","text":"looked"},` +
@@ -92,7 +94,7 @@ func TestEveryMemberIsShown(t *testing.T) {
 
 func TestKindsAreClosed(t *testing.T) {
 	for _, k := range []audit.Kind{audit.Start, audit.Decision, audit.Denial, audit.Sending, audit.Outcome, audit.Drop, audit.Reload, audit.Recovery,
-		audit.Revocation, audit.Retention, audit.Stop, audit.Suspension, audit.Lifting, audit.Resolution, audit.Import, audit.Probe} {
+		audit.Revocation, audit.Retention, audit.Stop, audit.Suspension, audit.Lifting, audit.Resolution, audit.Read, audit.Import, audit.Probe} {
 		if !k.Known() {
 			t.Errorf("%q is not known", k)
 		}
@@ -220,10 +222,10 @@ func TestVerifyNamesTheFirstBadRecord(t *testing.T) {
 		{"a hash was changed", join(lines[0], edit(lines[1], `"hash":"`, `"hash":"0`), lines[2]), 2, "does not match its hash"},
 		{"its hash in capitals", join(lines[0], bytes.ToUpper(lines[1])), 2, "does not match its hash"},
 		{"rewritten with a hash that fits", join(lines[0], rewritten, lines[2]), 2, "does not follow the one before it"},
-		{"the first was dropped", join(lines[1], lines[2]), 1, "does not follow the one before it"},
-		{"one was dropped", join(lines[0], lines[2], lines[3]), 2, "does not follow the one before it"},
-		{"one was doubled", join(lines[0], lines[1], lines[1]), 3, "does not follow the one before it"},
-		{"two were swapped", join(lines[0], lines[2], lines[1], lines[3]), 2, "does not follow the one before it"},
+		{"the first was dropped", join(lines[1], lines[2]), 1, "does not follow the one before it: it is record 2, and record 1 is missing"},
+		{"one was dropped", join(lines[0], lines[2], lines[3]), 2, "does not follow the one before it: it is record 3, and record 2 is missing"},
+		{"one was doubled", join(lines[0], lines[1], lines[1]), 3, "does not follow the one before it: it is record 2 once more"},
+		{"two were swapped", join(lines[0], lines[2], lines[1], lines[3]), 2, "does not follow the one before it: it is record 3, and record 2 stands after it"},
 		{"the last is torn", join(lines[0], lines[1][:40]), 2, "is cut off"},
 		{"the last line break is missing", join(lines[0], bytes.TrimSuffix(lines[1], []byte("\n"))), 2, "is cut off"},
 		{"an empty line", join(lines[0], []byte("\n"), lines[1]), 2, "is not a record"},

@@ -2,8 +2,8 @@
 // the chain that shows when somebody changed it.
 //
 // A [Record] becomes one line of JSON, [Record.Canonical], that carries the
-// hash of the line before it. [Verify] reads exported lines offline and names
-// the first one that is not as it was written.
+// hash of the line before it. [Evidence.Verify] reads exported lines offline and
+// names the first one that is not as it was written.
 //
 // What always holds:
 //
@@ -16,16 +16,20 @@
 //   - Names that may come from a refused request are cut at 256 bytes. Of the
 //     tools that an import found, 64 of a sort are named and the rest counted.
 //
+// The chain alone does not show that its end was cut off, or that all of it was
+// written anew. That takes [Evidence] that was kept elsewhere: a [Head], or signed
+// ones, each a [Checkpoint] of the Merkle [Tree] over the same lines.
+//
 // This package does not store records (package store does, in the same commit
-// as the rows they speak of) and does not sign heads. The chain alone does not
-// show that its end was cut off, or that all of it was written anew: for that,
-// compare the [Head] with one that was kept elsewhere.
+// as the rows they speak of) and does not decide when a head is signed (package
+// auditlog does).
 package audit
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -63,6 +67,8 @@ const (
 	Resolution Kind = "resolution" // an admin has said whether an operation in doubt ran
 	Approval   Kind = "approval"   // a person was asked about a call, or has decided
 
+	Read Kind = "audit_read" // an auditor was let read records of this audit
+
 	Import Kind = "import" // a server was asked for its tools; with a reason: in vain
 	Probe  Kind = "probe"  // a server was asked whether it is there; with a reason: in vain
 )
@@ -70,7 +76,7 @@ const (
 // Known reports whether k is in the closed list.
 func (k Kind) Known() bool {
 	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Import, Probe:
+	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Read, Import, Probe:
 		return true
 	}
 	return false
@@ -85,6 +91,14 @@ func DigestOf(s string) Digest { return sha256.Sum256([]byte(s)) }
 
 func (d Digest) String() string               { return hex.EncodeToString(d[:]) }
 func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (d *Digest) UnmarshalText(text []byte) error {
+	if n, err := hex.Decode(d[:], text[:min(len(text), 2*len(d))]); err != nil || n != len(d) || d.String() != string(text) {
+		return errors.New("a digest must be 64 lower-case hex digits")
+	}
+	return nil
+}
 
 // A Record is one entry. Empty members are left out of the line.
 type Record struct {
@@ -121,6 +135,7 @@ type Record struct {
 	Stopped    *Stopped       `json:"stopped,omitempty"`
 	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Resolved   *Resolved      `json:"resolution,omitempty"`
+	Reading    *Reading       `json:"reading,omitempty"`
 	Imported   *Imported      `json:"imported,omitempty"`
 	Approved   *Approved      `json:"approval,omitempty"`
 	Legs       []Leg          `json:"legs,omitempty"`
@@ -132,6 +147,8 @@ type Started struct {
 	Ledger  string `json:"ledger"`           // the identity of what is in the file
 	Former  string `json:"former,omitempty"` // what it was before: the file is a copy, or has lost its last commits
 	Clean   bool   `json:"clean"`            // the last broker has closed the file; else every page was checked
+
+	Previous Place `json:"previous,omitzero"` // the record before, as this broker found it; zero: there was none
 }
 
 // Recovered counts what a dead process had left, in a [Recovery] record.
@@ -167,6 +184,17 @@ type Suspended struct {
 type Resolved struct {
 	By   string `json:"by"`   // the admin; the record's caller is the operation's
 	Text string `json:"text"` // the admin's own words, what shows it
+}
+
+// Reading is what an auditor was let read, in a [Read] record: the records from
+// one to another, those that the filters let through.
+type Reading struct {
+	From      uint64    `json:"from"`
+	To        uint64    `json:"to"`
+	Since     time.Time `json:"since,omitzero"`
+	Until     time.Time `json:"until,omitzero"`
+	Actor     string    `json:"actor,omitempty"`
+	Operation string    `json:"operation,omitempty"`
 }
 
 // Imported is what an import found, in an [Import] record. The names are those

@@ -55,6 +55,7 @@ import (
 // Options change what is started. The zero value works.
 type Options struct {
 	KeyInVault  bool                     // results are sealed by a key that stays in Vault, see [ResultsKey]
+	SignedAudit bool                     // heads of the audit are signed, see [Rig.AuditKey] and [Rig.HeadsPath]
 	Vault       string                   // address of a Vault in dev mode; empty: an in-memory one of our own
 	VaultToken  string                   // its root token; empty: $VAULT_TOKEN
 	API         string                   // where the broker listens; empty: a free loopback port
@@ -84,6 +85,7 @@ type Rig struct {
 	Vault    *devvault.Server // nil over a real Vault
 	Broker   *broker.Broker   // nil with Options.Binary
 
+	AuditKey   string // that verifies heads, with Options.SignedAudit
 	Dir        string // configuration and database
 	ConfigPath string
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"onbehalf.internal/broker/audit"
 )
 
 // configuration is a whole profiles.yaml. The words in capitals are filled in.
@@ -47,6 +49,9 @@ callers:
     roles: [approve]
     bearer_sha256: ["PEOPLE"]
     approvers: {issuer: "https://people.example", jwks: portal.jwks, audience: approvals, subjects: ["user:"], admin: {claim: roles, value: admin}}
+  auditor:
+    roles: [audit]
+    bearer_sha256: ["AUDITOR"]
 
 profiles:
   company:
@@ -93,17 +98,34 @@ func (r *Rig) PortalBearer() string { return "portal-" + r.Bearer }
 // AdminBearer is the bearer of the caller "admin", which runs no operations.
 func (r *Rig) AdminBearer() string { return "admin-" + r.Bearer }
 
+// AuditorBearer is the bearer of the caller "auditor", which may look and nothing else.
+func (r *Rig) AuditorBearer() string { return "auditor-" + r.Bearer }
+
+// HeadsPath is the second place of signed heads, with Options.SignedAudit.
+func (r *Rig) HeadsPath() string { return filepath.Join(r.Dir, "heads") }
+
 func (r *Rig) writeConfig(o Options) error {
 	api := o.API
 	if api == "" {
 		api = "127.0.0.1:0"
 	}
 	text := strings.NewReplacer("API", api, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
-		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "PEOPLE", digest(r.PeopleBearer()),
+		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "AUDITOR", digest(r.AuditorBearer()), "PEOPLE", digest(r.PeopleBearer()),
 		"PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
 		"TOOLS", tools).Replace(configuration)
+	var keys []string
 	if o.KeyInVault {
-		text += "keys: {results: \"" + ResultsKey + "\"}\n"
+		keys = append(keys, `results: "`+ResultsKey+`"`)
+	}
+	if o.SignedAudit {
+		if err := r.writeAuditKey(); err != nil {
+			return err
+		}
+		keys = append(keys, `audit: "file:audit.key"`)
+		text += "audit: {heads: \"file:" + r.HeadsPath() + "\"}\n"
+	}
+	if len(keys) > 0 {
+		text += "keys: {" + strings.Join(keys, ", ") + "}\n"
 	}
 	if o.Config != nil {
 		text = o.Config(text)
@@ -113,6 +135,15 @@ func (r *Rig) writeConfig(o Options) error {
 	}
 	r.ConfigPath = filepath.Join(r.Dir, "profiles.yaml")
 	return os.WriteFile(r.ConfigPath, []byte(text), 0o600)
+}
+
+func (r *Rig) writeAuditKey() error {
+	file, verifier, err := audit.NewKey("brokertest")
+	if err != nil {
+		return err
+	}
+	r.AuditKey = verifier
+	return os.WriteFile(filepath.Join(r.Dir, "audit.key"), file, 0o600)
 }
 
 // writeKeys makes the key that signs the portal's assertions and writes its

@@ -29,6 +29,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/time/rate"
 
+	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
@@ -44,6 +45,7 @@ type Config struct {
 	Ledger      func() (id string, since time.Time)
 	Suspensions *ledger.Ledger // where they are made durable
 	Catalogue   *catalogue.Catalogue
+	Auditors    *auditlog.Reader
 	Ready       func() error // nil, or why the broker cannot run operations
 	Hosts       []string     // what a Host header may say; empty: a Unix socket, anything
 	Metrics     *Metrics
@@ -114,6 +116,8 @@ func (a *API) routes() []route {
 		{"DELETE", "/v1/suspensions/:id", 0, identity.Admin, a.lift},
 		{"GET", "/v1/approvals", 0, identity.Approve, a.approvals},
 		{"POST", "/v1/approvals/:id", maxReasonBody, identity.Approve, a.decide},
+		{"GET", "/v1/audit", 0, identity.Audit, a.audit},
+		{"GET", "/v1/audit/head", 0, identity.Audit, a.auditHead},
 		{"GET", "/healthz", 0, openAccess, a.healthz},
 		{"HEAD", "/healthz", 0, openAccess, a.healthz},
 		{"GET", "/readyz", 0, openAccess, a.readyz},

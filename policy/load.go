@@ -79,8 +79,12 @@ func (l *loader) snapshot(file string) *Snapshot {
 		Vault:  readVault(root.child("vault")),
 		Store:  readStore(root.child("store")),
 		Keys:   readKeyFiles(root.child("keys")),
+		Audit:  readAudit(root.child("audit")),
 		Stop:   readStop(root.child("stop")),
 		grants: map[string]map[string]*Grant{},
+	}
+	if s.Audit != (Audit{}) && s.Keys.Audit == "" {
+		root.report("audit", "needs keys.audit: without a key there are no signed heads")
 	}
 	s.Timeout, s.Calls = readOperation(root.child("operation"))
 	s.profiles = readProfiles(root, s.grants)

@@ -208,9 +208,38 @@ func readKeyFiles(s *section) (k Keys) {
 		return k
 	}
 	defer s.end()
-	s.notYet("audit")
 	k.Results = s.sealingKeys("results")
+	k.Audit = s.filePath("audit", `must be a file that broker audit keygen made, "file:<path>"`)
 	return k
+}
+
+func readAudit(s *section) (a Audit) {
+	if s == nil {
+		return a
+	}
+	defer s.end()
+	s.need("heads")
+	if n, ok := s.scalar("heads", text); ok && n.value == "stdout" {
+		a.Stdout = true
+		return a
+	}
+	a.Heads = s.filePath("heads", `must be "file:<path>", or stdout`)
+	return a
+}
+
+// filePath returns the path at key of a file that is not read here, written
+// "file:<path>".
+func (s *section) filePath(key, what string) string {
+	value := s.text(key, func(v string) string {
+		if name, ok := strings.CutPrefix(v, "file:"); !ok || name == "" || len(name) > 4096 {
+			return what
+		}
+		return ""
+	})
+	if value == "" {
+		return ""
+	}
+	return s.l.path(strings.TrimPrefix(value, "file:"))
 }
 
 const mostSealingKeys = 8

@@ -140,7 +140,7 @@ func TestLoadRefusesValues(t *testing.T) {
 		{store, "store: {path: [broker.db]}", "store.path", 0, "is a list; write text"},
 		{store, "store: {}", "store", 0, "empty"},
 		{store, "store: []", "store", 0, "mapping"},
-		{store, store + "\nbudget: 3", "budget", 1, "known here: callers, keys, listen, operation, profiles, servers, stop, store, vault, version"},
+		{store, store + "\nbudget: 3", "budget", 1, "known here: audit, callers, keys, listen, operation, profiles, servers, stop, store, vault, version"},
 		{"version: 1\n", "version: 2\n", "version", 0, "not 1"},
 		{"version: 1\n", "version: '1'\n", "version", 0, "a number"},
 		{"version: 1\n", "version: 01\n", "version", 0, "not 1"},
@@ -167,7 +167,12 @@ func TestLoadRefusesValues(t *testing.T) {
 		{store, store + "\nkeys: {results: [\"file:0\"" + strings.Repeat(", \"file:x\"", 8) + "]}", "keys.results", 1, "at most 8 are allowed"},
 
 		// not there yet
-		{store, store + "\nkeys: {audit: \"file:x\"}", "keys.audit", 1, "not available yet"},
+		{store, store + "\nkeys: {audit: \"vault-transit:transit/broker\"}", "keys.audit", 1, "must be a file that broker audit keygen made"},
+		{store, store + "\nkeys: {audit: \"file:\"}", "keys.audit", 1, "must be a file that broker audit keygen made"},
+		{store, store + "\nkeys: {audit: [\"file:x\"]}", "keys.audit", 1, "is a list; write text"},
+		{store, store + "\naudit: {heads: stdout}", "audit", 1, "needs keys.audit"},
+		{store, store + "\nkeys: {audit: \"file:x\"}\naudit: {heads: syslog}", "audit.heads", 2, "must be \"file:<path>\", or stdout"},
+		{store, store + "\nkeys: {audit: \"file:x\"}\naudit: {to: stdout}", "audit.heads", 2, "is missing"},
 		{listen, `listen: {api: "127.0.0.1:8471", tls: {cert: x}}`, "listen.tls", 0, "not available yet"},
 		{bearer, bearer + "\n    client_cert: {subject: x}", "callers.gateway.client_cert", 1, "not available yet"},
 		{bearer, bearer + "\n    jwt: {issuer: x}", "callers.gateway.jwt", 1, "not available yet"},

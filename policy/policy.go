@@ -49,6 +49,7 @@ type Snapshot struct {
 	Vault     Vault
 	Store     Store
 	Keys      Keys
+	Audit     Audit
 	Timeout   time.Duration // operation.timeout
 	Calls     Calls
 	Stop      Stop
@@ -102,6 +103,13 @@ type Store struct {
 // Keys are the broker's own, for what it keeps.
 type Keys struct {
 	Results []SealingKey // the first seals results, each opens them; empty: none does
+	Audit   string       // path of the file with what signs heads of the audit; empty: they are not signed
+}
+
+// Audit is where signed heads of the audit go besides the store.
+type Audit struct {
+	Heads  string // path of the file; empty: none
+	Stdout bool   // to the process's standard output
 }
 
 // A SealingKey is in a file, or stays in Vault.

@@ -175,6 +175,15 @@ var migrations = []string{
 	);
 	CREATE UNIQUE INDEX approvals_jti ON approvals (issuer, jti) WHERE jti <> '';
 	CREATE INDEX operations_awaiting ON operations (created) WHERE state = 'awaiting_approval';`,
+	// The signed heads of the audit, each with what the tree of the next one goes on from.
+	`CREATE TABLE heads (
+		size       BIGINT PRIMARY KEY,
+		time       BIGINT NOT NULL,
+		hash       BYTEA  NOT NULL,
+		root       BYTEA  NOT NULL,
+		tree       BYTEA  NOT NULL,
+		checkpoint TEXT   NOT NULL
+	);`,
 }
 
 // schema is the number of the last migration that the file has seen; 0: it is

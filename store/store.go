@@ -1,8 +1,9 @@
 // Package store opens the database: one SQLite file under an exclusive lock.
 //
 // [Store.Commit] writes rows together with the audit records that speak of
-// them. There is no other write, so what is not in the audit did not happen. When
-// a server was last in contact is written without one: nothing is decided by it.
+// them. There is no other write, so what is not in the audit did not happen. What is
+// written without a record decides nothing: when a server was last in contact, and
+// the signed heads of the audit itself.
 //
 // What always holds:
 //
@@ -35,6 +36,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -77,6 +79,7 @@ type Store struct {
 	id      string
 	since   time.Time
 	opening Opening
+	head    atomic.Pointer[audit.Head]
 	broken  atomic.Pointer[fault.Error]
 
 	queue   chan *request // unbuffered: what the writer has not taken, its sender can withdraw
@@ -96,6 +99,8 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 		s.release()
 		return nil, fmt.Errorf("opening the store %q: %w", c.Path, explained(err))
 	}
+	head := s.writer.head
+	s.head.Store(&head)
 	go s.write()
 	return s, nil
 }
@@ -220,6 +225,10 @@ func openReaders(ctx context.Context, path string) (*sql.DB, error) {
 // absence of a row means something only within one ledger.
 func (s *Store) Ledger() (id string, since time.Time) { return s.id, s.since }
 
+// Head returns the head of the audit's chain, of what Commit has acknowledged at
+// least.
+func (s *Store) Head() audit.Head { return *s.head.Load() }
+
 // Read returns the connections for reading; they cannot write. What Commit has
 // acknowledged, a read that starts afterwards sees.
 func (s *Store) Read() *sql.DB { return s.read }
@@ -233,24 +242,38 @@ func (s *Store) Err() error {
 	return nil
 }
 
+// Lines gives each the audit records after a number as they are stored, in their
+// order, at most so many. A line is good until each returns. An error of each is
+// returned as it is.
+func (s *Store) Lines(ctx context.Context, after uint64, most int, each func(line []byte, hash [32]byte) error) error {
+	return s.lines(ctx, each, `SELECT line, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?`, int64(min(after, math.MaxInt64)), most)
+}
+
 // Export writes every audit record as a line that audit.Verify reads, all from
 // one moment. An error of w is returned as it is.
 func (s *Store) Export(ctx context.Context, w io.Writer) error {
+	return s.lines(ctx, func(line []byte, hash [32]byte) error {
+		_, err := w.Write(audit.Exported(line, hash))
+		return err
+	}, `SELECT line, hash FROM audit ORDER BY seq`)
+}
+
+func (s *Store) lines(ctx context.Context, each func(line []byte, hash [32]byte) error, query string, args ...any) error {
 	const op = "store.Export"
-	rows, err := s.read.QueryContext(ctx, `SELECT line, hash FROM audit ORDER BY seq`)
+	rows, err := s.read.QueryContext(ctx, query, args...)
 	if err != nil {
 		return Failure(op, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var line, hash []byte
+		var line, hash sql.RawBytes
 		if err := rows.Scan(&line, &hash); err != nil {
 			return Failure(op, err)
 		}
 		if len(line) == 0 || len(hash) != len(audit.Head{}.Hash) {
 			return fault.New(op, fault.StoreFailed, "an audit record is damaged")
 		}
-		if _, err := w.Write(audit.Exported(line, [32]byte(hash))); err != nil {
+		if err := each(line, [32]byte(hash)); err != nil {
 			return err
 		}
 	}

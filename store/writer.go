@@ -159,6 +159,9 @@ func (s *Store) commit(batch []*request) {
 		if failure := s.writer.commit(batch); failure != nil {
 			s.broken.Store(fault.New("store.Commit", fault.StoreFailed, resultCode(failure)))
 			err = s.Err()
+		} else {
+			head := s.writer.head
+			s.head.Store(&head)
 		}
 	}
 	for _, r := range batch {

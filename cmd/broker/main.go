@@ -18,6 +18,10 @@
 //	broker suspend             stop an actor, a server or a profile at once
 //	broker suspensions         what is stopped, and how to lift it
 //	broker approvals           what waits for a person, and the person's decision
+//	broker audit export        the record of what was decided, from a running broker
+//	broker audit head          its newest head, to keep elsewhere
+//	broker audit verify        whether an export is whole, from the file alone
+//	broker audit keygen        make the key that signs heads
 //	broker version
 //
 // Secrets come from files, or from the environment variables that the help of a command
@@ -86,7 +90,7 @@ func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
 		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
 	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
-		suspendCommand(w), suspensionsCommand(w), approvalsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), versionCommand(w))
+		suspendCommand(w), suspensionsCommand(w), approvalsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), auditCommand(w), versionCommand(w))
 	return root
 }
 

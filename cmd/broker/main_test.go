@@ -30,7 +30,9 @@ func stopped() {
 
 // TestScripts runs the real program. A script that asks for a broker with
 // `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
-// file bearer, an admin's in admin-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
+// file bearer, an admin's in admin-bearer, an auditor's in auditor-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
+// `rig signed` has its audit signed, with the verifier key in $VERIFIER and the heads in $HEADS. `restart` ends it
+// and starts it again, `halt` ends it.
 // `edit old new` changes the first such text of that and has it read again; `lists server
 // tool…` has a dev server list these tools from then on, each the JSON of one.
 // `rig approving` has calls wait for a person: people-bearer brings one, whose assertions are in the
@@ -43,7 +45,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SAMPLE", sample(t))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit, "lists": lists},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit, "lists": lists, "restart": restart, "halt": halt},
 	})
 }
 
@@ -92,6 +94,7 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 && args[0] == "approving" {
 		o.Config = brokertest.Approving
 	}
+	o.SignedAudit = len(args) == 1 && args[0] == "signed"
 	rig, err := brokertest.Start(context.Background(), o)
 	ts.Check(err)
 	rigs.Store(ts, rig)
@@ -104,7 +107,22 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 		"user8": rig.AssertApprover("user:8", nil), "again8": rig.AssertApprover("user:8", nil)} {
 		ts.Check(os.WriteFile(ts.MkAbs(name), []byte(text+"\n"), 0o600))
 	}
+	ts.Setenv("VERIFIER", rig.AuditKey)
+	ts.Setenv("HEADS", rig.HeadsPath())
+	ts.Check(os.WriteFile(ts.MkAbs("auditor-bearer"), []byte(rig.AuditorBearer()+"\n"), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("admin-bearer"), []byte(rig.AdminBearer()+"\n"), 0o600))
+}
+
+func restart(ts *testscript.TestScript, _ bool, _ []string) {
+	rig, _ := rigs.Load(ts)
+	halt(ts, false, nil)
+	ts.Check(rig.(*brokertest.Rig).Restart(context.Background()))
+	ts.Setenv("BROKER_API", rig.(*brokertest.Rig).URL)
+}
+
+func halt(ts *testscript.TestScript, _ bool, _ []string) {
+	rig, _ := rigs.Load(ts)
+	ts.Check(rig.(*brokertest.Rig).Stop())
 }
 
 // sample is the sample configuration of the repository.

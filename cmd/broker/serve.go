@@ -48,7 +48,7 @@ func serve(ctx context.Context, path string, w world) error {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(w.stderr, nil))
-	b, err := broker.New(context.WithoutCancel(ctx), broker.Config{Snapshot: snapshot, Getenv: getenv, Log: log, Tamper: tamper(snapshot.Store.Path, getenv)})
+	b, err := broker.New(context.WithoutCancel(ctx), broker.Config{Snapshot: snapshot, Getenv: getenv, Log: log, Stdout: w.stdout, Tamper: tamper(snapshot.Store.Path, getenv)})
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"onbehalf.internal/broker"
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
@@ -92,7 +94,7 @@ func (b *bench) judge(t *testing.T, a ask, req *http.Request, res *http.Response
 
 // TestContract asks for every address with every status.
 func TestContract(t *testing.T) {
-	rig := brokertest.New(t, nil)
+	rig := brokertest.New(t, &brokertest.Options{SignedAudit: true})
 	snapshot, err := policy.Load(rig.ConfigPath)
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +110,7 @@ func TestContract(t *testing.T) {
 	b.resolved(t)
 	b.approved(t)
 	b.served(t) // from here on arguments have to fit
+	b.audited(t)
 	b.limited(t)
 	b.panics(t)
 	b.unavailable(t)
@@ -224,6 +227,8 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"GET", "/v1/servers/nowhere/tools", "", b.admin, 429})
 	flood(ask{"POST", "/v1/servers/x/import", "{}", b.admin, 429})
 	flood(ask{"POST", "/v1/servers/x/probe", "{}", b.admin, 429})
+	flood(ask{"GET", "/v1/audit?x=y", "", b.auditor, 429})
+	flood(ask{"GET", "/v1/audit/head?x=y", "", b.auditor, 429})
 	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"GET", "/v1/approvals", "", b.people, 429})
 	flood(ask{"POST", "/v1/approvals/x", "", func(h http.Header) { b.people(h); h.Del("Broker-Approver-Assertion") }, 429})
@@ -255,6 +260,10 @@ func (b *bench) unavailable(t *testing.T) {
 	s := policy.Suspension{ID: "standing", Target: policy.Target{Sort: "actor", Name: "user:9"}}
 	b.policy.Restore([]policy.Suspension{s}, time.Now())
 	c.Catalogue = catalogue.New(db, time.Now)
+	if err := db.Commit(t.Context(), nil, audit.Record{Kind: audit.Start}); err != nil {
+		t.Fatal(err)
+	}
+	c.Auditors = auditlog.NewReader(db, time.Now)
 	c.Runner = operation.New(operation.Config{Ledger: ledger.New(db, ledger.Config{}), Policy: b.policy, Catalogue: c.Catalogue, MCP: mcpclient.New(mcpclient.Config{}), Now: time.Now, Log: c.Log})
 	h := httpapi.New(c)
 	if err := db.Close(); err != nil {
@@ -272,6 +281,8 @@ func (b *bench) unavailable(t *testing.T) {
 		{"GET", "/v1/servers/records/tools", "", b.admin, 503},
 		{"POST", "/v1/servers/records/import", "", b.admin, 503},
 		{"POST", "/v1/servers/records/probe", "", b.admin, 503},
+		{"GET", "/v1/audit", "", b.auditor, 503},
+		{"GET", "/v1/audit/head", "", b.auditor, 503},
 		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
 		{"GET", "/v1/approvals", "", b.people, 503},
 		{"POST", "/v1/approvals/x", approve("sha256:" + strings.Repeat("0", 64)), b.people, 503},

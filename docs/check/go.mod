@@ -4,6 +4,8 @@ go 1.26.0
 
 require onbehalf.internal/broker v0.0.0
 
+require golang.org/x/mod v0.43.0 // indirect
+
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/bmatcuk/doublestar/v4 v4.10.4 // indirect

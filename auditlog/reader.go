@@ -1,0 +1,165 @@
+package auditlog
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/store"
+)
+
+// A Filter lets some records through; the zero Filter all. Times are those of the
+// records: from Since on, and before Until.
+type Filter struct {
+	Since, Until     time.Time
+	Actor, Operation string
+}
+
+// A Page is a part of the audit.
+type Page struct {
+	Lines []byte // as audit.Exported has them
+	Next  uint64 // the last record that was looked at: what the next page comes after
+	Head  uint64 // the newest record
+}
+
+const (
+	MostRecords = 10_000  // of a page
+	lookAt      = 10_000  // records that one page is made from, whatever the filter lets through
+	mostBytes   = 4 << 20 // of a page, but for its last record
+	readingTime = 10 * time.Minute
+	mostOpen    = 64 // readings; with one more, all begin anew
+)
+
+// A Reader gives records to auditors, and records that it does: a reading is one
+// record, up to the newest one there was when it began, and its further pages none.
+type Reader struct {
+	store *store.Store
+	now   func() time.Time
+
+	mu   sync.Mutex
+	open map[reading]extent // :: who reads what → what of it was recorded
+}
+
+type reading struct {
+	caller string
+	Filter
+}
+
+// An extent is what of a reading stands in the audit.
+type extent struct {
+	from, to uint64
+	until    time.Time
+}
+
+// NewReader returns a Reader of s.
+func NewReader(s *store.Store, now func() time.Time) *Reader {
+	return &Reader{store: s, now: now, open: map[reading]extent{}}
+}
+
+// Page returns the records after a number that the filter lets through, most of them
+// at most. It may have none though there are more: as long as Next is not Head.
+func (r *Reader) Page(ctx context.Context, caller string, after uint64, most int, f Filter) (Page, error) {
+	p := Page{Next: after, Head: r.store.Head().Seq}
+	var out bytes.Buffer
+	own := true // all that was looked at are records of this caller's readings
+	end := min(p.Head, after+lookAt)
+	for found := 0; p.Next < end && found < most && out.Len() < mostBytes; {
+		before := p.Next
+		err := r.store.Lines(ctx, p.Next, int(min(many, end-p.Next, uint64(most-found))), func(line []byte, hash [32]byte) error {
+			p.Next++
+			what := metaOf(line)
+			own = own && what.Kind == audit.Read && what.Caller == caller
+			if f.lets(what) {
+				found++
+				out.Write(audit.Exported(line, hash))
+			}
+			return nil
+		})
+		if err == nil && p.Next == before {
+			err = fault.New("auditlog.Page", fault.StoreFailed, "an audit record is missing")
+		}
+		if err != nil {
+			return Page{}, err
+		}
+	}
+	p.Lines = out.Bytes()
+	if own {
+		return p, nil
+	}
+	if err := r.record(ctx, reading{caller, f}, after+1, p); err != nil {
+		return Page{}, err
+	}
+	return p, nil
+}
+
+// meta is what the filters look at.
+type meta struct {
+	Time             time.Time
+	Kind             audit.Kind
+	Caller           string
+	Actor, Operation string
+}
+
+func metaOf(line []byte) (m meta) {
+	_ = json.Unmarshal(line, &m) // a line that is none matches no filter; verify finds it
+	return m
+}
+
+func (f Filter) lets(m meta) bool {
+	return (f.Actor == "" || f.Actor == m.Actor) &&
+		(f.Operation == "" || f.Operation == m.Operation) &&
+		(f.Since.IsZero() || !m.Time.Before(f.Since)) &&
+		(f.Until.IsZero() || m.Time.Before(f.Until))
+}
+
+// record writes that a reading begins, unless that stands in the audit.
+func (r *Reader) record(ctx context.Context, what reading, from uint64, p Page) error {
+	r.mu.Lock()
+	known := r.open[what]
+	r.mu.Unlock()
+	now := r.now()
+	if now.Before(known.until) && known.from <= from && p.Next <= known.to {
+		return nil
+	}
+	err := r.store.Commit(ctx, nil, audit.Record{Kind: audit.Read, Time: now, Caller: what.caller,
+		Reading: &audit.Reading{From: from, To: p.Head, Since: what.Since, Until: what.Until, Actor: what.Actor, Operation: what.Operation}})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.open) >= mostOpen {
+		clear(r.open)
+	}
+	r.open[what] = extent{from, p.Head, now.Add(readingTime)}
+	return nil
+}
+
+// A Head is the end of the chain, and the newest signed head where there is one.
+type Head struct {
+	Chain      audit.Head
+	Signed     uint64 // records that the newest signed head speaks of; 0: there is none
+	At         time.Time
+	Checkpoint string
+}
+
+// Head returns the head of the audit.
+func (r *Reader) Head(ctx context.Context) (Head, error) {
+	h := Head{Chain: r.store.Head()}
+	var at int64
+	row := r.store.Read().QueryRowContext(ctx, `SELECT size, time, checkpoint FROM heads ORDER BY size DESC LIMIT 1`)
+	switch err := row.Scan(&h.Signed, &at, &h.Checkpoint); {
+	case errors.Is(err, sql.ErrNoRows):
+		return h, nil
+	case err != nil:
+		return Head{}, store.Failure("auditlog.Head", err)
+	}
+	h.At = time.Unix(0, at).UTC()
+	return h, nil
+}
