@@ -144,15 +144,18 @@ func auditLines(tx *sql.Tx) (lines [][]byte, exported []byte, err error) {
 
 // compareRows holds the audit against the rows: every attempt was decided before
 // it was sending, was sending before it ran, ended once, and its last word is
-// the row's.
+// the row's. A death between the two words of an opening makes the file another
+// ledger (package store), for which nothing that was begun before is known not to
+// have run.
 func (s *site) compareRows(tx *sql.Tx, lines [][]byte) error {
-	type attempt struct{ decided, sending, ended bool }
+	type attempt struct{ decided, sending, ended, former bool }
 	attempts, last := map[string]*attempt{}, map[string]string{}
 	for n, line := range lines {
 		var r struct {
 			Kind                  audit.Kind
 			Operation, State, Ran string
 			Attempt               int
+			Started               audit.Started
 		}
 		if err := json.Unmarshal(line, &r); err != nil {
 			return err
@@ -165,12 +168,16 @@ func (s *site) compareRows(tx *sql.Tx, lines [][]byte) error {
 		}
 		fits := true
 		switch r.Kind {
+		case audit.Start:
+			for _, a := range attempts {
+				a.former = a.former || r.Started.Former != ""
+			}
 		case audit.Decision:
 			fits, a.decided, last[r.Operation] = !a.decided, true, "reserved"
 		case audit.Sending:
 			fits, a.sending, last[r.Operation] = a.decided && !a.sending && !a.ended, true, "sending"
 		case audit.Outcome:
-			fits, a.ended, last[r.Operation] = a.decided && !a.ended && (a.sending || r.Ran == "no"), true, r.State
+			fits, a.ended, last[r.Operation] = a.decided && !a.ended && (a.sending || r.Ran == "no" || a.former && r.Ran == "unknown"), true, r.State
 		case audit.Late: // in place of the doubt, once
 			fits, last[r.Operation] = a.ended && last[r.Operation] == "unknown", r.State
 		}
