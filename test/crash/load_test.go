@@ -132,12 +132,21 @@ func (s *site) follow(ctx context.Context, c brokertest.Call) {
 		a, err := s.do(ctx, c)
 		switch {
 		case err != nil:
-			s.look(ctx, c) // perhaps nobody is there
+			s.lookUntilTold(ctx, c)
 		case a.Status >= 500 || a.Retry == fault.RetrySafe || a.Retry == fault.RetryWait:
 		case a.Status >= 400:
 			s.is(wrong, "%s: %s", c.Key, a.Body)
 			return
 		default:
+			return
+		}
+	}
+}
+
+// lookUntilTold asks what became of c until somebody is there who says so.
+func (s *site) lookUntilTold(ctx context.Context, c brokertest.Call) {
+	for ; ctx.Err() == nil; pause(ctx, 20*time.Millisecond) {
+		if _, err := s.look(ctx, c); err == nil {
 			return
 		}
 	}
