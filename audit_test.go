@@ -2,9 +2,7 @@ package broker_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,21 +22,11 @@ import (
 // exported is the audit of a running broker, as its auditor gets it.
 func exported(t *testing.T, rig *brokertest.Rig) []byte {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), "GET", rig.URL+"/v1/audit?limit=10000", nil)
-	if err != nil {
-		t.Fatal(err)
+	a := rig.Auditor(t, "/v1/audit?limit=10000", nil)
+	if a.Status != http.StatusOK {
+		t.Fatalf("%d %s", a.Status, a.Body)
 	}
-	req.Header.Set("Authorization", "Bearer "+rig.AuditorBearer())
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		t.Fatalf("%d %s, %v", res.StatusCode, body, err)
-	}
-	return body
+	return a.Body
 }
 
 // TestSignedAudit: the heads of brokers that have stopped hold against the export of
@@ -152,21 +140,13 @@ func TestAuditHead(t *testing.T) {
 		if err := errors.Join(rig.Stop(), rig.Restart(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		req, _ := http.NewRequestWithContext(t.Context(), "GET", rig.URL+"/v1/audit/head", nil)
-		req.Header.Set("Authorization", "Bearer "+rig.AuditorBearer())
-		res, err := http.DefaultTransport.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var head struct {
 			Seq    uint64
 			Hash   audit.Digest
 			Signed *struct{ Checkpoint string }
 		}
-		err = json.NewDecoder(res.Body).Decode(&head)
-		res.Body.Close()
-		if err != nil || (head.Signed != nil) != signed {
-			t.Fatalf("signed %v: %+v, %v", signed, head, err)
+		if a := rig.Auditor(t, "/v1/audit/head", &head); a.Status != http.StatusOK || (head.Signed != nil) != signed {
+			t.Fatalf("signed %v: %d %s", signed, a.Status, a.Body)
 		}
 		if _, err := (audit.Evidence{Expect: audit.Head{Seq: head.Seq, Hash: head.Hash}}).Verify(bytes.NewReader(exported(t, rig))); err != nil {
 			t.Error(err)

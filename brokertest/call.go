@@ -122,6 +122,12 @@ func (r *Rig) Admin(t testing.TB, method, path, body string, into any) AdminAnsw
 	return r.as(t, http.Header{"Authorization": {"Bearer " + r.AdminBearer()}}, method, path, body, into)
 }
 
+// Auditor looks as the caller "auditor", see [Rig.Admin].
+func (r *Rig) Auditor(t testing.TB, path string, into any) AdminAnswer {
+	t.Helper()
+	return r.as(t, http.Header{"Authorization": {"Bearer " + r.AuditorBearer()}}, "GET", path, "", into)
+}
+
 // as makes a request with these headers.
 func (r *Rig) as(t testing.TB, headers http.Header, method, path, body string, into any) AdminAnswer {
 	t.Helper()

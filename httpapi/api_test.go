@@ -43,7 +43,7 @@ func post(t *testing.T, rig *brokertest.Rig, body string, change func(*http.Requ
 	if change != nil {
 		change(req)
 	}
-	res, err := http.DefaultTransport.RoundTrip(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func TestRoutes(t *testing.T) {
 			req.Header.Set("Authorization", "Bearer "+rig.Bearer)
 			req.Header.Set("Broker-Actor", "user:7")
 		}
-		res, err := http.DefaultTransport.RoundTrip(req)
+		res, err := testhttp.Client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

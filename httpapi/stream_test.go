@@ -15,6 +15,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/internal/devmcp"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // An event is one of a stream; a comment has the name ":".
@@ -41,7 +42,7 @@ func open(t *testing.T, rig *brokertest.Rig, method, path, body string) *stream 
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	res, err := http.DefaultTransport.RoundTrip(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/secret/canary"
 )
 
@@ -45,7 +46,7 @@ func TestArgumentsShownOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			req.Header = http.Header{"Authorization": {"Bearer " + rig.Bearer}, "Broker-Actor": {"user:7"}, "Content-Type": {"application/json"}}
-			res, err := http.DefaultTransport.RoundTrip(req)
+			res, err := testhttp.Client.Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +73,7 @@ func TestArgumentsShownOnce(t *testing.T) {
 		for _, path := range []string{"/v1/operations", "/v1/operations/" + first.ID, "/v1/operations/" + second.ID, "/v1/operations?state=open"} {
 			see(path, rig.Get(t, path, brokertest.Call{}).Body)
 		}
-		res, err := http.Get(rig.Broker.MetricsAddress() + "/metrics")
+		res, err := testhttp.Client.Get(rig.Broker.MetricsAddress() + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}

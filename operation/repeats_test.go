@@ -14,6 +14,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/store"
 )
 
@@ -210,7 +211,7 @@ func TestNoKeyHeader(t *testing.T) {
 			"Idempotency-Key": "of-the-gateway", "X-Idempotency-Key": "of-the-gateway"} {
 			req.Header.Set(name, value)
 		}
-		res, err := http.DefaultTransport.RoundTrip(req)
+		res, err := testhttp.Client.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

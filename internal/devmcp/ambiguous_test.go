@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"onbehalf.internal/broker/internal/devmcp"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // TestEndings: in both eras, whatever drop answers, the job is done, once.
@@ -59,7 +60,7 @@ func drop(t *testing.T, s *devmcp.Server, then string) string {
 		t.Fatal(err)
 	}
 	req.Header.Set("Authorization", good)
-	res, err := http.DefaultTransport.RoundTrip(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		return <-waits
 	}

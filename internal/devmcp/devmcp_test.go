@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"onbehalf.internal/broker/internal/devmcp"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 const token = "token-of-user-7"
@@ -180,7 +181,7 @@ func send(t *testing.T, s *devmcp.Server, m message) (*http.Response, string) {
 			req.Header.Set("Mcp-Name", "whoami")
 		}
 	}
-	res, err := http.DefaultTransport.RoundTrip(req)
+	res, err := testhttp.Client.Do(req)
 	if err != nil {
 		return nil, err.Error()
 	}
@@ -246,7 +247,7 @@ func TestModern(t *testing.T) {
 	for _, method := range []string{"GET", "DELETE"} {
 		req, _ := http.NewRequest(method, s.URL, nil)
 		req.Header.Set("Authorization", good)
-		res, err := http.DefaultTransport.RoundTrip(req)
+		res, err := testhttp.Client.Do(req)
 		if err != nil || res.StatusCode != 405 {
 			t.Errorf("%s: %v, %v, want 405", method, res, err)
 		}
@@ -286,7 +287,7 @@ func TestLegacy(t *testing.T) {
 	req, _ := http.NewRequest("DELETE", s.URL, nil)
 	req.Header.Set("Authorization", good)
 	req.Header.Set("Mcp-Session-Id", session)
-	if res, err := http.DefaultTransport.RoundTrip(req); err != nil || res.StatusCode != 204 {
+	if res, err := testhttp.Client.Do(req); err != nil || res.StatusCode != 204 {
 		t.Errorf("DELETE: %v, %v", res, err)
 	}
 	if res, _ = send(t, s, call); res.StatusCode != 404 {
@@ -306,7 +307,7 @@ func TestStaticHeader(t *testing.T) {
 		req, _ := http.NewRequest("POST", s.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{`+meta+`}}`))
 		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"*/*"}, "X-Api-Key": {value},
 			"Mcp-Protocol-Version": {modern}, "Mcp-Method": {"tools/list"}, "Authorization": {good}}
-		res, err := http.DefaultTransport.RoundTrip(req)
+		res, err := testhttp.Client.Do(req)
 		if err != nil || res.StatusCode != status {
 			t.Errorf("%q: %v, %v, want %d", value, res, err, status)
 		}
@@ -319,7 +320,7 @@ func TestTwoTokens(t *testing.T) {
 	for _, values := range [][]string{{good, good}, {token}, {"bearer " + token}, {""}} {
 		req, _ := http.NewRequest("POST", s.URL, strings.NewReader(`{}`))
 		req.Header["Authorization"] = values
-		if res, err := http.DefaultTransport.RoundTrip(req); err != nil || res.StatusCode != 401 {
+		if res, err := testhttp.Client.Do(req); err != nil || res.StatusCode != 401 {
 			t.Errorf("%q: %v, %v, want 401", values, res, err)
 		}
 	}
