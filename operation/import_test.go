@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -14,27 +13,10 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
-	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/store"
 )
-
-// lists has server list these tools from now on; each is the JSON of one.
-func lists(server *devmcp.Server, tools ...string) {
-	server.Break(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if devmcp.MethodOf(r) != "tools/list" {
-				next.ServeHTTP(w, r)
-				return
-			}
-			var m struct{ ID json.RawMessage }
-			json.NewDecoder(r.Body).Decode(&m)
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[%s]}}`, m.ID, strings.Join(tools, ","))
-		})
-	})
-}
 
 // newBench is a rig that can be broken.
 func newBench(t *testing.T) *bench {
@@ -152,11 +134,11 @@ func TestImportBroken(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
-			lists(b.Records, listing("whoami", "before"), listing("slow", "before"))
+			b.Records.List(listing("whoami", "before"), listing("slow", "before"))
 			imports(t, b.Rig, "records")
 			before := pinOf(t, b.Rig, "records", "whoami")
 			heard := len(b.Records.Requests())
-			lists(b.Records, listing("whoami", "after"))
+			b.Records.List(listing("whoami", "after"))
 			tc.brk(b)
 			var got httpapi.ImportAnswer
 			a := b.Admin(t, "POST", "/v1/servers/records/import", "", &got)
@@ -215,14 +197,14 @@ func TestGate(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBench(t)
 			if tc.before != nil {
-				lists(b.Records, tc.before...)
+				b.Records.List(tc.before...)
 				imports(t, b.Rig, "records")
 			}
 			if tc.pinned {
 				pin(pinOf(t, b.Rig, "records", "whoami"))(b)
 			}
 			if tc.after != nil {
-				lists(b.Records, tc.after...)
+				b.Records.List(tc.after...)
 				imports(t, b.Rig, "records")
 			}
 			calls := b.Records.Arrived("tools/call")
@@ -251,13 +233,13 @@ func TestGate(t *testing.T) {
 // before its next leg.
 func TestChangedUnderWay(t *testing.T) {
 	b := newBench(t)
-	lists(b.Archive, listing("whoami", "Says who."))
+	b.Archive.List(listing("whoami", "Says who."))
 	imports(t, b.Rig, "archive")
 	b.must(b.Edit(func(yaml string) string {
 		return strings.ReplaceAll(yaml, "whoami: {enabled: true, effect: read}", `whoami: {enabled: true, effect: read, pin: "`+pinOf(t, b.Rig, "archive", "whoami")+`"}`)
 	}))
 	release, answer := held(t, b.Rig, b.Archive, "notifications/initialized", brokertest.Call{Server: "archive"})
-	lists(b.Archive, listing("whoami", "Says more."))
+	b.Archive.List(listing("whoami", "Says more."))
 	done := make(chan httpapi.ImportAnswer, 1)
 	go func() {
 		var got httpapi.ImportAnswer
@@ -284,7 +266,7 @@ func TestPinVerify(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			server := eras(b.Rig)[name]
-			lists(server, listing("whoami", "Says who."))
+			server.List(listing("whoami", "Says who."))
 			imports(t, b.Rig, name)
 			b.must(b.Edit(func(yaml string) string {
 				yaml = strings.ReplaceAll(yaml, "requires_approval: false", "requires_approval: false\n    pin: verify")
@@ -295,7 +277,7 @@ func TestPinVerify(t *testing.T) {
 			}
 			calls := server.Arrived("tools/call")
 			for _, listed := range [][]string{{listing("whoami", "Says\u200b who.")}, {listing("slow", "")}} {
-				lists(server, listed...)
+				server.List(listed...)
 				a := b.Call(t, brokertest.Call{Server: name})
 				want := map[bool]fault.Reason{true: fault.ToolChanged, false: fault.ToolNotOffered}[strings.Contains(listed[0], "whoami")]
 				if a.State != fault.NotSent || a.Cause != want || a.Hold != "dropped" || server.Arrived("tools/call") != calls {
@@ -341,7 +323,7 @@ func TestScheduled(t *testing.T) {
 // found out, and the rest is taken.
 func TestImportSkips(t *testing.T) {
 	b := newBench(t)
-	lists(b.Records, listing("whoami", ""), `null`, `{"description":"x"}`, listing("whoami", "again"), listing("a.b", ""), `{"name":"deep","inputSchema":{"type":"string"}}`,
+	b.Records.List(listing("whoami", ""), `null`, `{"description":"x"}`, listing("whoami", "again"), listing("a.b", ""), `{"name":"deep","inputSchema":{"type":"string"}}`,
 		`{"name":"header","inputSchema":{"type":"object","properties":{"x":{"type":"string","x-mcp-header":"a b"}}}}`)
 	got := imports(t, b.Rig, "records")
 	var why []string

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,18 +69,7 @@ func lists(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: lists server tool..., after rig")
 	}
 	server := map[string]*devmcp.Server{"records": rig.(*brokertest.Rig).Records, "archive": rig.(*brokertest.Rig).Archive}[args[0]]
-	server.Break(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if devmcp.MethodOf(r) != "tools/list" {
-				next.ServeHTTP(w, r)
-				return
-			}
-			var asked struct{ ID json.RawMessage }
-			json.NewDecoder(r.Body).Decode(&asked)
-			w.Header().Set("Content-Type", "application/json")
-			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[%s]}}`, asked.ID, strings.Join(args[1:], ","))
-		})
-	})
+	server.List(args[1:]...)
 }
 
 func startRig(ts *testscript.TestScript, neg bool, args []string) {

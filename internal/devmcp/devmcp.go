@@ -15,6 +15,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -237,6 +238,22 @@ func (s *Server) Break(f func(next http.Handler) http.Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.breakage = f
+}
+
+// List has the server list these tools in place of its own, each the JSON of one. It
+// takes the place of what [Server.Break] put there.
+func (s *Server) List(tools ...string) {
+	s.Break(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked := peek(r)
+			if asked.Method != "tools/list" {
+				next.ServeHTTP(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","tools":[%s]}}`, asked.ID, strings.Join(tools, ","))
+		})
+	})
 }
 
 // Hold makes requests with this JSON-RPC method wait, read but not looked at,
