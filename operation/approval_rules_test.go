@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -398,18 +397,7 @@ func TestApprovalUse(t *testing.T) {
 // in place of what waits.
 func TestAskedWhileCleanedUp(t *testing.T) {
 	b := &bench{t: t, Rig: brokertest.New(t, &brokertest.Options{Config: func(y string) string { return brokertest.Approving(revoking(y)) }})}
-	revoked, asked := make(chan struct{}), make(chan struct{})
-	release := sync.OnceFunc(func() { close(revoked) })
-	t.Cleanup(release)
-	b.Provider.Break(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/revoke" {
-				close(asked)
-				<-revoked
-			}
-			next.ServeHTTP(w, r)
-		})
-	})
+	asked, release := holdRevocation(t, b.Provider)
 	call := brokertest.Call{Key: "k"}
 	ok(t, b.Decide(t, asking(t, b.Rig, call), "approve"))
 	b.at("tools/call", status(401))

@@ -73,18 +73,7 @@ func TestResolved(t *testing.T) {
 // either, and what it does at its end is waited for.
 func TestResolveCarried(t *testing.T) {
 	rig := brokertest.New(t, &brokertest.Options{Config: revoking})
-	revoked, asked := make(chan struct{}), make(chan struct{})
-	release := sync.OnceFunc(func() { close(revoked) })
-	t.Cleanup(release)
-	rig.Provider.Break(func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/revoke" {
-				close(asked)
-				<-revoked
-			}
-			next.ServeHTTP(w, r)
-		})
-	})
+	asked, release := holdRevocation(t, rig.Provider)
 	call := brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": "j"}, Key: "k"}
 	let, answer := held(t, rig, rig.Records, "tools/call", call)
 	open := rig.Get(t, "/v1/operations?request_key=k", call)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"onbehalf.internal/broker/audit"
@@ -65,6 +66,24 @@ func revoking(yaml string) string {
 	before, rest, _ := strings.Cut(yaml, "/oauth/token\n")
 	issuer := before[strings.LastIndex(before, " ")+1:]
 	return before + "/oauth/token\n    revoke: {mode: best_effort, endpoint: " + issuer + "/revoke}\n" + rest
+}
+
+// holdRevocation has the provider's one revocation wait for release; asked is closed
+// when it is there.
+func holdRevocation(t *testing.T, provider *devidp.Provider) (asked <-chan struct{}, release func()) {
+	there, released := make(chan struct{}), make(chan struct{})
+	release = sync.OnceFunc(func() { close(released) })
+	t.Cleanup(release)
+	provider.Break(func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/revoke" {
+				close(there)
+				<-released
+			}
+			next.ServeHTTP(w, r)
+		})
+	})
+	return there, release
 }
 
 // TestRefusedIsRevoked: a token that failed the broker's checks is ended at the
