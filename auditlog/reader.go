@@ -160,6 +160,6 @@ func (r *Reader) Head(ctx context.Context) (Head, error) {
 	case err != nil:
 		return Head{}, store.Failure("auditlog.Head", err)
 	}
-	h.At = time.Unix(0, at).UTC()
+	h.At = store.TimeOf(at)
 	return h, nil
 }

@@ -123,7 +123,7 @@ func (c *Catalogue) servers(ctx context.Context) (list []Server, err error) {
 			&s.Era, &s.Version, &s.Software, &s.SoftwareVersion, &s.Is, &s.Probe, &probed); err != nil {
 			return nil, err
 		}
-		s.Imported, s.Good, s.Contact, s.Probed = moment(imported), moment(good), moment(contact), moment(probed)
+		s.Imported, s.Good, s.Contact, s.Probed = store.TimeOf(imported), store.TimeOf(good), store.TimeOf(contact), store.TimeOf(probed)
 		list = append(list, s)
 	}
 	return list, rows.Err()
@@ -160,7 +160,7 @@ func (c *Catalogue) tools(ctx context.Context, server string) ([]Kept, error) {
 			return nil, err
 		}
 		k.Schema = object(schema)
-		k.Since, k.Seen, k.Orphaned, k.Returned = moment(since), moment(seen), moment(orphaned), moment(returned)
+		k.Since, k.Seen, k.Orphaned, k.Returned = store.TimeOf(since), store.TimeOf(seen), store.TimeOf(orphaned), store.TimeOf(returned)
 		list = append(list, k)
 	}
 	return list, rows.Err()
@@ -205,19 +205,4 @@ func (c *Catalogue) view(ctx context.Context) (policy.Offers, error) {
 		}
 	}
 	return view, rows.Err()
-}
-
-// moment and nanoseconds are a time in a row; 0 is none.
-func moment(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
-
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
 }

@@ -75,7 +75,7 @@ func (c *Catalogue) unwritten() map[string]contact {
 func (k contact) keep(tx *store.Tx, server string) error {
 	_, err := tx.Exec(`INSERT INTO servers (server, contact, latency) VALUES (?, ?, ?)
 		ON CONFLICT (server) DO UPDATE SET contact = excluded.contact, latency = excluded.latency
-		WHERE servers.contact < excluded.contact`, server, nanoseconds(k.at), int64(k.latency))
+		WHERE servers.contact < excluded.contact`, server, store.Nanoseconds(k.at), int64(k.latency))
 	return err
 }
 
@@ -116,7 +116,7 @@ func (c *Catalogue) Probed(ctx context.Context, server string, p Probe, rec audi
 	err := c.store.Commit(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec(`INSERT INTO servers (server, liveness, probe, probed) VALUES (?, ?, ?, ?)
 			ON CONFLICT (server) DO UPDATE SET liveness = excluded.liveness, probe = excluded.probe, probed = excluded.probed`,
-			server, p.Is, string(p.Reason), nanoseconds(rec.Time))
+			server, p.Is, string(p.Reason), store.Nanoseconds(rec.Time))
 		if err != nil || p.Reason != fault.None {
 			return err
 		}

@@ -49,7 +49,7 @@ func (c *Catalogue) Import(ctx context.Context, server string, advertised []stri
 	rec = c.stamped(rec, audit.Import, server)
 	rec.Imported = &audit.Imported{Tools: rep.Imported, Skipped: len(rep.Skipped), Orphaned: rep.Orphaned,
 		New: rep.New, Changed: rep.Changed, Vanished: rep.Vanished, Returned: rep.Returned}
-	at := nanoseconds(rec.Time)
+	at := store.Nanoseconds(rec.Time)
 	err = c.store.Commit(ctx, func(tx *store.Tx) error {
 		for _, t := range tools {
 			if err := keep(tx, t, t.Pin != known[t.Name].pin, at); err != nil {
@@ -187,7 +187,7 @@ func (c *Catalogue) Refused(ctx context.Context, server string, reason fault.Rea
 	err := c.store.Commit(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec(`INSERT INTO servers (server, status, problem, imported) VALUES (?, ?, ?, ?)
 			ON CONFLICT (server) DO UPDATE SET status = excluded.status, problem = excluded.problem, imported = excluded.imported`,
-			server, string(Failed), problem, nanoseconds(rec.Time))
+			server, string(Failed), problem, store.Nanoseconds(rec.Time))
 		return err
 	}, rec)
 	return store.Failure("catalogue.Refused", err)

@@ -53,7 +53,7 @@ const maxAwaiting = 1000
 //
 // The arguments are sealed for their operation.
 func (l *Ledger) Ask(ctx context.Context, op Operation, a Approval, rec audit.Record) (_ Operation, asked bool, err error) {
-	rec.Approved = &audit.Approved{Decision: "asked", Digest: a.Digest, Expires: moment(nanoseconds(a.Expires))}
+	rec.Approved = &audit.Approved{Decision: "asked", Digest: a.Digest, Expires: store.TimeOf(store.Nanoseconds(a.Expires))}
 	op.Hold, op.Deadline = "", a.Expires
 	return l.start(ctx, op, fault.AwaitingApproval, named(rec, audit.Approval, "", 0), func(tx *store.Tx, op *Operation) error {
 		var waiting int
@@ -70,7 +70,7 @@ func (l *Ledger) Ask(ctx context.Context, op Operation, a Approval, rec audit.Re
 		a.Attempt, a.Requested, a.Expires = op.Attempt, op.Updated, op.Deadline
 		_, err = tx.Exec(`INSERT INTO approvals (`+approvalColumns+`, jti, arguments)
 			VALUES (?, ?, ?, ?, ?, ?, '', '', '', 0, '', '', 0, 0, '', ?)`,
-			op.ID, a.Attempt, a.Digest[:], a.Pin, nanoseconds(a.Requested), nanoseconds(a.Expires), sealed)
+			op.ID, a.Attempt, a.Digest[:], a.Pin, store.Nanoseconds(a.Requested), store.Nanoseconds(a.Expires), sealed)
 		op.Approval = &a
 		return err
 	})
@@ -113,7 +113,7 @@ func (r *approvalRow) approval() (Approval, error) {
 		return a, fmt.Errorf("the approval of operation %q has a damaged digest", r.operation)
 	}
 	a.Digest = [32]byte(r.digest)
-	a.Requested, a.Expires, a.Decided, a.Consumed = moment(r.requested), moment(r.expires), moment(r.decided), moment(r.consume)
+	a.Requested, a.Expires, a.Decided, a.Consumed = store.TimeOf(r.requested), store.TimeOf(r.expires), store.TimeOf(r.decided), store.TimeOf(r.consume)
 	return a, nil
 }
 
@@ -157,7 +157,7 @@ func (l *Ledger) Decide(ctx context.Context, id string, w Word) (op Operation, r
 		if w.repeats(*a) {
 			return errKnown
 		}
-		now := moment(l.now().UnixNano())
+		now := store.TimeOf(l.now().UnixNano())
 		if err := op.undecidable(w, now); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func (w Word) repeats(a Approval) bool {
 func decided(tx *store.Tx, id string, a Approval, jti string) error {
 	return move(tx, `UPDATE approvals SET decision = ?, issuer = ?, subject = ?, admin = ?, jti = ?, decided_by = ?, reason = ?, decided = ?
 		WHERE operation = ? AND attempt = ? AND decision = ''`,
-		a.Decision, a.Approver.Issuer, a.Approver.Subject, a.Approver.Admin, jti, a.Approver.By, a.Reason, nanoseconds(a.Decided), id, a.Attempt)
+		a.Decision, a.Approver.Issuer, a.Approver.Subject, a.Approver.Admin, jti, a.Approver.By, a.Reason, store.Nanoseconds(a.Decided), id, a.Attempt)
 }
 
 func (l *Ledger) decisionRecord(op Operation) audit.Record {
@@ -254,7 +254,7 @@ func (l *Ledger) EndAwaiting(ctx context.Context, op Operation, cause fault.Reas
 }
 
 func (l *Ledger) endAwaiting(tx *store.Tx, op *Operation, cause fault.Reason) (audit.Record, error) {
-	op.Outcome, op.Updated = op.Settled(fault.NotSentBecause(cause)), moment(l.now().UnixNano())
+	op.Outcome, op.Updated = op.Settled(fault.NotSentBecause(cause)), store.TimeOf(l.now().UnixNano())
 	err := move(tx, `UPDATE operations SET `+outcomeColumns+` WHERE id = ? AND attempt = ? AND state = 'awaiting_approval'`,
 		append(l.outcomeValues(op.Outcome, op.Updated), op.ID, op.Attempt)...)
 	return l.recordOf(*op, audit.Outcome), err

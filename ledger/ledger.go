@@ -212,8 +212,8 @@ func (l *Ledger) begin(tx *store.Tx, op Operation, state fault.State) (Operation
 	if err := fresh(tx, op); err != nil {
 		return op, err
 	}
-	now := moment(l.now().UnixNano())
-	op.Attempt, op.Created, op.Updated, op.Deadline = 1, now, now, moment(nanoseconds(op.Deadline))
+	now := store.TimeOf(l.now().UnixNano())
+	op.Attempt, op.Created, op.Updated, op.Deadline = 1, now, now, store.TimeOf(store.Nanoseconds(op.Deadline))
 	op.Outcome = fault.Outcome{State: state, Ran: fault.RanNo, Evidence: fault.EvidenceLocal}
 	op.Result, op.Legs, op.Resolution, op.Late = nil, nil, nil, false
 

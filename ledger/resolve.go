@@ -36,7 +36,7 @@ type Resolution struct {
 // operation_not_found; not_in_doubt, whose detail says what stands; or one of
 // the store.
 func (l *Ledger) Resolve(ctx context.Context, id string, attempt int, ran bool, word Resolution) (op Operation, repeated bool, err error) {
-	word.At = moment(nanoseconds(word.At))
+	word.At = store.TimeOf(store.Nanoseconds(word.At))
 	records := make([]audit.Record, 1)
 	err = l.store.Commit(ctx, func(tx *store.Tx) (err error) {
 		if op, err = byID(tx, id); err != nil {

@@ -30,7 +30,7 @@ func (l *Ledger) Get(ctx context.Context, caller, actor, id string) (Operation, 
 // most limit operations, without results.
 func (l *Ledger) List(ctx context.Context, caller, actor string, since time.Time, limit int) ([]Operation, error) {
 	return l.all(ctx, "ledger.List", `WHERE caller = ? AND actor = ? AND created >= ? ORDER BY created DESC, id LIMIT ?`,
-		caller, actor, nanoseconds(since), max(limit, 0))
+		caller, actor, store.Nanoseconds(since), max(limit, 0))
 }
 
 // Open returns this caller's open operations over all actors, oldest first,

@@ -3,7 +3,6 @@ package ledger
 import (
 	"encoding/json"
 	"fmt"
-	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/store"
@@ -41,9 +40,9 @@ func put(tx *store.Tx, op Operation) error {
 	_, err := tx.Exec(putRow,
 		op.ID, op.Caller, op.Actor, op.RequestKey, op.JTI, op.RunID, op.Server, op.Tool, op.Fingerprint[:], op.Arguments[:],
 		op.Attempt, string(op.Outcome.State), string(op.Outcome.Ran), string(op.Outcome.Evidence), string(op.Outcome.Cause),
-		nanoseconds(op.Deadline), nanoseconds(op.Created), nanoseconds(op.Updated),
+		store.Nanoseconds(op.Deadline), store.Nanoseconds(op.Created), store.Nanoseconds(op.Updated),
 		asJSON(op.Legs), op.Hold, op.Snapshot, op.Grant, op.Profile, op.Audience, asJSON(op.Scopes),
-		nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy, op.Upstream, nanoseconds(op.RepeatUntil), op.Doubted, resolutionColumn(op.Resolution), op.Late)
+		store.Nanoseconds(op.FirstSent), op.Supersedes, op.SupersededBy, op.Upstream, store.Nanoseconds(op.RepeatUntil), op.Doubted, resolutionColumn(op.Resolution), op.Late)
 	return err
 }
 
@@ -83,8 +82,8 @@ func (r *row) operation() (Operation, error) {
 		return Operation{}, fmt.Errorf("operation %q has a damaged digest", op.ID)
 	}
 	op.Fingerprint, op.Arguments = [32]byte(r.fingerprint), [32]byte(r.arguments)
-	op.Deadline, op.Created, op.Updated = moment(r.deadline), moment(r.created), moment(r.updated)
-	op.FirstSent, op.RepeatUntil = moment(r.firstSent), moment(r.repeatUntil)
+	op.Deadline, op.Created, op.Updated = store.TimeOf(r.deadline), store.TimeOf(r.created), store.TimeOf(r.updated)
+	op.FirstSent, op.RepeatUntil = store.TimeOf(r.firstSent), store.TimeOf(r.repeatUntil)
 	if err := json.Unmarshal(r.legs, &op.Legs); err != nil {
 		return Operation{}, err
 	}
@@ -94,22 +93,6 @@ func (r *row) operation() (Operation, error) {
 		}
 	}
 	return op, json.Unmarshal(r.scopes, &op.Scopes)
-}
-
-// moment and nanoseconds turn a column into a time and back. 0 is the zero
-// time, which has no nanoseconds of its own.
-func moment(ns int64) time.Time {
-	if ns == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, ns).UTC()
-}
-
-func nanoseconds(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixNano()
 }
 
 // asJSON is the form of a list in one column.

@@ -15,7 +15,7 @@ func (l *Ledger) Suspend(ctx context.Context, s policy.Suspension) error {
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
 		_, err := tx.Exec(`INSERT INTO suspensions (id, sort, name, reason, suspended_by, since, until, lifted, lifted_by, lifted_reason)
 			VALUES (?, ?, ?, ?, ?, ?, ?, 0, '', '')`,
-			s.ID, s.Target.Sort, s.Target.Name, s.Reason, s.By, nanoseconds(s.Since), nanoseconds(s.Until))
+			s.ID, s.Target.Sort, s.Target.Name, s.Reason, s.By, store.Nanoseconds(s.Since), store.Nanoseconds(s.Until))
 		return err
 	}, suspension(audit.Suspension, s, s.By, s.Reason, s.Since))
 	return store.Failure("ledger.Suspend", err)
@@ -25,14 +25,14 @@ func (l *Ledger) Suspend(ctx context.Context, s policy.Suspension) error {
 func (l *Ledger) Lift(ctx context.Context, s policy.Suspension, by, reason string, at time.Time) error {
 	err := l.store.Commit(ctx, func(tx *store.Tx) error {
 		return move(tx, `UPDATE suspensions SET lifted = ?, lifted_by = ?, lifted_reason = ? WHERE id = ? AND lifted = 0`,
-			nanoseconds(at), by, reason, s.ID)
+			store.Nanoseconds(at), by, reason, s.ID)
 	}, suspension(audit.Lifting, s, by, reason, at))
 	return failure("ledger.Lift", err)
 }
 
 // suspension is the record of one, by whom and why.
 func suspension(kind audit.Kind, s policy.Suspension, by, text string, at time.Time) audit.Record {
-	rec := audit.Record{Kind: kind, Time: at, Caller: by, Suspended: &audit.Suspended{ID: s.ID, Until: moment(nanoseconds(s.Until)), Text: text}}
+	rec := audit.Record{Kind: kind, Time: at, Caller: by, Suspended: &audit.Suspended{ID: s.ID, Until: store.TimeOf(store.Nanoseconds(s.Until)), Text: text}}
 	switch s.Target.Sort {
 	case "actor":
 		rec.Actor = s.Target.Name
@@ -65,7 +65,7 @@ func (l *Ledger) suspensions(ctx context.Context, then time.Time) ([]policy.Susp
 		if err := rows.Scan(&s.ID, &s.Target.Sort, &s.Target.Name, &s.Reason, &s.By, &since, &until); err != nil {
 			return nil, err
 		}
-		s.Since, s.Until = moment(since), moment(until)
+		s.Since, s.Until = store.TimeOf(since), store.TimeOf(until)
 		list = append(list, s)
 	}
 	return list, rows.Err()
