@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/store/storetest"
 )
 
 // lastStart is the last start record of a broker that has stopped. It is read from a
@@ -29,20 +29,12 @@ func lastStart(t *testing.T, rig *brokertest.Rig) audit.Started {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var lines bytes.Buffer
-	if err := s.Export(t.Context(), &lines); err != nil {
-		t.Fatal(err)
-	}
-	text := lines.String()
-	if _, err := audit.Verify(&lines); err != nil {
-		t.Error(err)
-	}
 	var last struct {
 		Kind, Snapshot string
 		Started        *audit.Started
 	}
 	kinds := ""
-	for line := range strings.Lines(text) {
+	for line := range strings.Lines(storetest.Audit(t, s)) {
 		var r struct {
 			Kind, Snapshot string
 			Started        *audit.Started

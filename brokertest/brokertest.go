@@ -50,6 +50,7 @@ import (
 	"onbehalf.internal/broker/internal/devvault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/store/storetest"
 )
 
 // Options change what is started. The zero value works.
@@ -367,15 +368,7 @@ func (r *Rig) Audit(t testing.TB) string {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	var lines bytes.Buffer
-	if err := s.Export(context.Background(), &lines); err != nil {
-		t.Fatal(err)
-	}
-	text := lines.String()
-	if _, err := audit.Verify(&lines); err != nil {
-		t.Error(err)
-	}
-	return text
+	return storetest.Audit(t, s)
 }
 
 // DatabasePath is the broker's database file.

@@ -1,11 +1,8 @@
 package catalogue_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,46 +14,30 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/store/storetest"
 	"onbehalf.internal/broker/strictjson"
 )
 
-var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+var noon = storetest.Noon
 
 // A rig is a catalogue whose clock stands still, on a file that can be opened again.
 type rig struct {
 	*catalogue.Catalogue
-	t     *testing.T
-	path  string
-	store *store.Store
-	now   time.Time
-	fail  func(store.Moment, []audit.Record) error
+	*storetest.File
+	t *testing.T
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "broker.db"), now: noon}
+	r := &rig{File: storetest.New(t), t: t}
 	r.reopen()
-	t.Cleanup(func() { r.store.Close() })
 	return r
 }
 
 // reopen is what a new process does after the old one died.
 func (r *rig) reopen() {
 	r.t.Helper()
-	if r.store != nil {
-		r.store.Close()
-	}
-	clock := func() time.Time { return r.now }
-	s, err := store.Open(r.t.Context(), store.Config{Path: r.path, Now: clock,
-		Tamper: func(at store.Moment, records []audit.Record) error {
-			if r.fail == nil {
-				return nil
-			}
-			return r.fail(at, records)
-		}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.store, r.Catalogue = s, catalogue.New(s, clock)
+	r.File.Reopen()
+	r.Catalogue = catalogue.New(r.Store, r.Clock)
 }
 
 func (r *rig) must(err error) {
@@ -111,19 +92,13 @@ func (r *rig) server(name string) catalogue.Server {
 }
 
 // records returns the audit as it was exported and verified.
-func (r *rig) records() (list []map[string]any) {
+func (r *rig) records() []map[string]any {
 	r.t.Helper()
-	var b bytes.Buffer
-	r.must(r.store.Export(r.t.Context(), &b))
-	_, err := audit.Verify(bytes.NewReader(b.Bytes()))
-	r.must(err)
-	for line := range strings.Lines(b.String()) {
-		var m map[string]any
-		r.must(json.Unmarshal([]byte(line), &m))
+	list := storetest.Records(r.t, r.Store)
+	for _, m := range list {
 		for _, name := range []string{"seq", "prev", "v", "hash"} {
 			delete(m, name)
 		}
-		list = append(list, m)
 	}
 	return list
 }
@@ -136,7 +111,7 @@ func (r *rig) dump() (lines []string) {
 		`SELECT server, name, pin, definition, first_seen, '', '', '', '', '' FROM definitions ORDER BY server, name, pin`,
 		`SELECT server, status, problem, tools, contact, latency, era, version, probe, probed FROM servers ORDER BY server`,
 	} {
-		rows, err := r.store.Read().Query(query)
+		rows, err := r.Store.Read().Query(query)
 		r.must(err)
 		for rows.Next() {
 			var v [10]string
@@ -185,7 +160,7 @@ func TestStoreFails(t *testing.T) {
 			t.Run(fmt.Sprint(step.name, " ", at), func(t *testing.T) {
 				r := newRig(t)
 				before(r)
-				r.fail = func(now store.Moment, _ []audit.Record) error {
+				r.Fail = func(now store.Moment, _ []audit.Record) error {
 					if now == at {
 						return errors.New("broken")
 					}
@@ -194,7 +169,7 @@ func TestStoreFails(t *testing.T) {
 				if err := step.do(r); fault.ReasonOf(err) != fault.StoreFailed {
 					t.Errorf("%v, want store_failed", err)
 				}
-				r.fail = nil
+				r.Fail = nil
 				r.reopen()
 				want, records := untouched, 1
 				if at == store.Committed {
@@ -213,7 +188,7 @@ func TestStoreIsAway(t *testing.T) {
 	r := newRig(t)
 	r.imports("records", list("search")...)
 	r.Contact("records", 0, noon)
-	r.store.Close()
+	r.Store.Close()
 	for name, do := range map[string]func() error{
 		"Import":     func() error { _, err := r.Import(t.Context(), "records", nil, audit.Record{}); return err },
 		"Refused":    func() error { return r.Refused(t.Context(), "records", fault.ConnectFailed, "", audit.Record{}) },

@@ -46,7 +46,7 @@ func TestContact(t *testing.T) {
 func TestFlush(t *testing.T) {
 	r := newRig(t)
 	commits := 0
-	r.fail = func(at store.Moment, _ []audit.Record) error {
+	r.Fail = func(at store.Moment, _ []audit.Record) error {
 		if at == store.Committing {
 			commits++
 		}
@@ -87,11 +87,11 @@ func TestFlush(t *testing.T) {
 func TestFlushThatFails(t *testing.T) {
 	r := newRig(t)
 	r.Contact("a", 1, noon)
-	r.fail = func(at store.Moment, _ []audit.Record) error { return errors.New("broken") }
+	r.Fail = func(at store.Moment, _ []audit.Record) error { return errors.New("broken") }
 	if err := r.Flush(t.Context()); fault.ReasonOf(err) != fault.StoreFailed {
 		t.Errorf("Flush = %v", err)
 	}
-	r.fail = nil
+	r.Fail = nil
 	r.must(r.Flush(t.Context()))
 	r.reopen()
 	if a := r.server("a"); a.Latency != 1 {
@@ -104,14 +104,14 @@ func TestFlushThatFails(t *testing.T) {
 func TestContactDuringFlush(t *testing.T) {
 	r := newRig(t)
 	r.Contact("a", 1, noon)
-	r.fail = func(at store.Moment, _ []audit.Record) error {
+	r.Fail = func(at store.Moment, _ []audit.Record) error {
 		if at == store.Committing {
 			r.Contact("a", 2, noon.Add(1))
 		}
 		return nil
 	}
 	r.must(r.Flush(t.Context()))
-	r.fail = nil
+	r.Fail = nil
 	r.must(r.Flush(t.Context()))
 	r.reopen()
 	if a := r.server("a"); a.Latency != 2 {
@@ -142,19 +142,19 @@ func TestProbed(t *testing.T) {
 	r := newRig(t)
 	long := strings.Repeat("ä", 101)
 	r.must(r.Refused(t.Context(), "records", fault.ConnectFailed, "", audit.Record{}))
-	r.now = noon.Add(time.Hour)
+	r.Now = noon.Add(time.Hour)
 	r.must(r.Probed(t.Context(), "records", catalogue.Probe{Is: "up", Latency: time.Second, Era: policy.EraLegacy, Version: "2025-11-25",
 		Software: long, SoftwareVersion: "1.0\n\u202e"}, audit.Record{Caller: "admin"}))
 	want := catalogue.Server{Name: "records", Status: catalogue.Failed, Problem: "connect_failed", Imported: noon,
-		Contact: r.now, Latency: time.Second, Era: policy.EraLegacy, Version: "2025-11-25", Software: long[:200] + "…", SoftwareVersion: `1.0\u{a}\u{202e}`,
-		Is: "up", Probed: r.now}
+		Contact: r.Now, Latency: time.Second, Era: policy.EraLegacy, Version: "2025-11-25", Software: long[:200] + "…", SoftwareVersion: `1.0\u{a}\u{202e}`,
+		Is: "up", Probed: r.Now}
 	if diff := cmp.Diff(want, r.server("records")); diff != "" {
 		t.Error(diff)
 	}
 
-	r.now = noon.Add(2 * time.Hour)
+	r.Now = noon.Add(2 * time.Hour)
 	r.must(r.Probed(t.Context(), "records", catalogue.Probe{Is: "down", Reason: fault.ConnectFailed, Software: "not looked at"}, audit.Record{Caller: "admin"}))
-	want.Is, want.Probe, want.Probed = "down", "connect_failed", r.now
+	want.Is, want.Probe, want.Probed = "down", "connect_failed", r.Now
 	r.reopen()
 	if diff := cmp.Diff(want, r.server("records")); diff != "" {
 		t.Error(diff)

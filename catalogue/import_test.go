@@ -80,14 +80,14 @@ func TestHistories(t *testing.T) {
 			r := newRig(t)
 			var rep catalogue.Report
 			for i, advertised := range tc.lists {
-				r.now = noon.Add(time.Duration(i) * time.Hour)
+				r.Now = noon.Add(time.Duration(i) * time.Hour)
 				rep = r.imports("records", advertised...)
 			}
 			tc.report.Server = "records"
 			if diff := cmp.Diff(tc.report, rep); diff != "" {
 				t.Error(diff)
 			}
-			want := catalogue.Server{Name: "records", Status: tc.status, Imported: r.now, Good: r.now, Tools: tc.report.Imported}
+			want := catalogue.Server{Name: "records", Status: tc.status, Imported: r.Now, Good: r.Now, Tools: tc.report.Imported}
 			if tc.status == catalogue.Partial {
 				want.Problem = noSchema
 			}
@@ -110,7 +110,7 @@ func TestClockThatGoesBack(t *testing.T) {
 	for _, step := range []time.Duration{0, -time.Hour} {
 		r := newRig(t)
 		r.imports("records", list("a", "b")...)
-		r.now = r.now.Add(step)
+		r.Now = r.Now.Add(step)
 		if rep := r.imports("records", list("a")...); !cmp.Equal(rep.Vanished, []string{"b"}) || r.tools("records")[1].Orphaned.IsZero() {
 			t.Errorf("%v: %+v, %v", step, rep, r.rows("records"))
 		}
@@ -125,13 +125,13 @@ func TestChangedInPlace(t *testing.T) {
 	changed := strictjson.Raw(`{"name":"a","title":"T","description":"D","inputSchema":{"type":"object","required":["q"]}}`)
 	pins := map[string]strictjson.Raw{}
 	for i, raw := range []strictjson.Raw{old, changed, old, changed} {
-		r.now = noon.Add(time.Duration(i) * time.Hour)
+		r.Now = noon.Add(time.Duration(i) * time.Hour)
 		r.imports("records", raw)
 		pins[r.tools("records")[0].Pin] = raw
 	}
 	got := r.tools("records")
 	want := []catalogue.Kept{{Tool: catalogue.Tool{Server: "records", Name: "a", Local: "mcp_records_a", Title: "T", Description: "D",
-		Schema: strictjson.Raw(`{"type":"object","required":["q"]}`), Pin: got[0].Pin}, Since: noon, Seen: r.now}}
+		Schema: strictjson.Raw(`{"type":"object","required":["q"]}`), Pin: got[0].Pin}, Since: noon, Seen: r.Now}}
 	if diff := cmp.Diff(want, got); diff != "" || len(pins) != 2 {
 		t.Errorf("%d pins; %s", len(pins), diff)
 	}
@@ -147,7 +147,7 @@ func TestChangedInPlace(t *testing.T) {
 		}
 	}
 	var latest int64
-	r.must(r.store.Read().QueryRow(`SELECT MAX(first_seen) FROM definitions`).Scan(&latest))
+	r.must(r.Store.Read().QueryRow(`SELECT MAX(first_seen) FROM definitions`).Scan(&latest))
 	if latest != noon.Add(time.Hour).UnixNano() {
 		t.Errorf("first seen at %v", time.Unix(0, latest))
 	}
@@ -165,12 +165,12 @@ func TestSecondImportChangesStampsAlone(t *testing.T) {
 	r.imports("records", all...)
 	before := r.dump()
 
-	r.now = noon.Add(time.Hour)
+	r.Now = noon.Add(time.Hour)
 	rep := r.imports("records", append(list("a", "b"), advertised("back", ` , "title" : "T"`), unfit)...)
 	if diff := cmp.Diff(before, r.dump()); diff != "" {
 		t.Error(diff)
 	}
-	if s := r.server("records"); !s.Imported.Equal(r.now) || !s.Good.Equal(r.now) || !r.tools("records")[0].Seen.Equal(r.now) {
+	if s := r.server("records"); !s.Imported.Equal(r.Now) || !s.Good.Equal(r.Now) || !r.tools("records")[0].Seen.Equal(r.Now) {
 		t.Errorf("not stamped: %+v", s)
 	}
 	if len(rep.New)+len(rep.Changed)+len(rep.Vanished)+len(rep.Returned) != 0 || rep.Imported != 3 || rep.Orphaned != 1 {
@@ -186,7 +186,7 @@ func TestTwoServers(t *testing.T) {
 	r.imports("a", list("own")...)
 	before := r.rows("a")
 
-	r.now = noon.Add(time.Hour)
+	r.Now = noon.Add(time.Hour)
 	rep := r.imports("a_b", list("c", "d", "C", "own")...)
 	want := catalogue.Report{Server: "a_b", Imported: 1, New: []string{"own"}, Skipped: []catalogue.Skip{
 		{Tool: "c", Why: `"c" would be "mcp_a_b_c", which is a tool of server "a"`},
@@ -237,10 +237,10 @@ func TestRefused(t *testing.T) {
 	r.imports("records", list("a")...)
 	before := r.rows("records")
 
-	r.now = noon.Add(time.Hour)
+	r.Now = noon.Add(time.Hour)
 	r.must(r.Refused(t.Context(), "records", fault.ReplyTooLarge, "it advertises 501 tools, more than 500", audit.Record{Caller: "admin"}))
 	want = catalogue.Server{Name: "records", Status: catalogue.Failed, Problem: "reply_too_large: it advertises 501 tools, more than 500",
-		Imported: r.now, Good: noon, Tools: 1}
+		Imported: r.Now, Good: noon, Tools: 1}
 	if diff := cmp.Diff(want, r.server("records")); diff != "" {
 		t.Error(diff)
 	}
@@ -286,7 +286,7 @@ func TestImportRecord(t *testing.T) {
 func TestManyTools(t *testing.T) {
 	r := newRig(t)
 	commits := 0
-	r.fail = func(at store.Moment, _ []audit.Record) error {
+	r.Fail = func(at store.Moment, _ []audit.Record) error {
 		if at == store.Committing {
 			commits++
 		}

@@ -34,7 +34,7 @@ func no(jti string) ledger.Word {
 // ask has op wait for a quarter of an hour.
 func (r *rig) ask(op ledger.Operation) ledger.Operation {
 	r.t.Helper()
-	got, asked, err := r.Ask(r.t.Context(), op, ledger.Approval{Digest: call, Pin: "sha256:1", Arguments: []byte(`{ "q" : 1 }`), Expires: r.now.Add(15 * time.Minute)}, audit.Record{})
+	got, asked, err := r.Ask(r.t.Context(), op, ledger.Approval{Digest: call, Pin: "sha256:1", Arguments: []byte(`{ "q" : 1 }`), Expires: r.Now.Add(15 * time.Minute)}, audit.Record{})
 	if err != nil || !asked {
 		r.t.Fatalf("Ask = %v, %v", asked, err)
 	}
@@ -76,7 +76,7 @@ func TestApproved(t *testing.T) {
 	}
 	r.decide(op, yes("a"))
 	again()
-	if got := r.get(op); got.Outcome != waiting || got.Approval.Decision != ledger.Approved || got.Approval.Approver != eight || !got.Approval.Allows(call, r.now) {
+	if got := r.get(op); got.Outcome != waiting || got.Approval.Decision != ledger.Approved || got.Approval.Approver != eight || !got.Approval.Allows(call, r.Now) {
 		t.Fatalf("%+v", got.Approval)
 	}
 	if list, err := r.Awaiting(t.Context(), 10, 1<<20); err != nil || len(list) != 0 {
@@ -89,7 +89,7 @@ func TestApproved(t *testing.T) {
 	r.must(r.send(begun))
 	r.must(r.Finish(t.Context(), op.ID, 1, refused, nil, nil, "", audit.Record{}))
 	again()
-	if got := r.get(op); got.Approval.Consumed.IsZero() || got.Approval.Allows(call, r.now) {
+	if got := r.get(op); got.Approval.Consumed.IsZero() || got.Approval.Allows(call, r.Now) {
 		t.Errorf("it is good for another call: %+v", got.Approval)
 	}
 	second := r.begin(op1())
@@ -117,11 +117,11 @@ func TestSendingApproved(t *testing.T) {
 		{"another call", func(r *rig, op ledger.Operation) { r.decide(op, yes("a")) }, [32]byte{8}, fault.ApprovalVoid},
 		{"too late", func(r *rig, op ledger.Operation) {
 			r.decide(op, yes("a"))
-			r.now = r.now.Add(15 * time.Minute)
+			r.Now = r.Now.Add(15 * time.Minute)
 		}, call, fault.ApprovalVoid},
 		{"at the last moment", func(r *rig, op ledger.Operation) {
 			r.decide(op, yes("a"))
-			r.now = r.now.Add(15*time.Minute - 1)
+			r.Now = r.Now.Add(15*time.Minute - 1)
 		}, call, fault.None},
 	} {
 		r := newRig(t)
@@ -167,9 +167,9 @@ func TestDecided(t *testing.T) {
 		{"a person of another issuer", approve, with(yes("b"), func(w *ledger.Word) { w.Approver.Issuer = "https://x" }), fault.NotAwaiting, false},
 		{"a no again", func(r *rig, op ledger.Operation) { r.decide(op, no("a")) }, no("a"), fault.None, true},
 		{"a yes after a no", func(r *rig, op ledger.Operation) { r.decide(op, no("a")) }, yes("b"), fault.NotAwaiting, false},
-		{"too late", func(r *rig, _ ledger.Operation) { r.now = r.now.Add(15 * time.Minute) }, yes("a"), fault.ApprovalExpired, false},
+		{"too late", func(r *rig, _ ledger.Operation) { r.Now = r.Now.Add(15 * time.Minute) }, yes("a"), fault.ApprovalExpired, false},
 		{"after the sweep", func(r *rig, _ ledger.Operation) {
-			r.now = r.now.Add(15 * time.Minute)
+			r.Now = r.Now.Add(15 * time.Minute)
 			r.Sweep(r.t.Context())
 		}, yes("a"), fault.ApprovalExpired, false},
 		{"cancelled", func(r *rig, op ledger.Operation) { r.EndAwaiting(r.t.Context(), op, fault.CallerCancelled) }, yes("a"), fault.NotAwaiting, false},
@@ -222,7 +222,7 @@ func TestDenied(t *testing.T) {
 	if next.ID != op.ID || next.Attempt != 2 || next.Approval.Decision != "" || r.get(op).Approval.Decision != "" {
 		t.Errorf("%+v", next)
 	}
-	if _, asked, err := r.Ask(t.Context(), op1(), ledger.Approval{Digest: call, Expires: r.now.Add(time.Hour)}, audit.Record{}); asked || err != nil {
+	if _, asked, err := r.Ask(t.Context(), op1(), ledger.Approval{Digest: call, Expires: r.Now.Add(time.Hour)}, audit.Record{}); asked || err != nil {
 		t.Errorf("asked twice: %v, %v", asked, err)
 	}
 	r.decide(op, yes("b"))
@@ -250,21 +250,21 @@ func TestLapse(t *testing.T) {
 	r := newRig(t)
 	first, approved := r.ask(another(1)), r.ask(another(2))
 	r.decide(approved, yes("a"))
-	r.now = noon.Add(10 * time.Minute)
+	r.Now = noon.Add(10 * time.Minute)
 	late := r.ask(another(3))
-	r.now = noon.Add(15 * time.Minute)
+	r.Now = noon.Add(15 * time.Minute)
 	if _, err := r.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for _, op := range []ledger.Operation{first, approved} {
-		if got := r.get(op); got.Outcome != fault.NotSentBecause(fault.ApprovalExpired) || !got.Updated.Equal(r.now) {
+		if got := r.get(op); got.Outcome != fault.NotSentBecause(fault.ApprovalExpired) || !got.Updated.Equal(r.Now) {
 			t.Errorf("%s is %v", op.ID, got.Outcome)
 		}
 	}
 	if got := r.get(late); got.Outcome != waiting {
 		t.Errorf("%s is %v", late.ID, got.Outcome)
 	}
-	r.now = noon.Add(40 * 24 * time.Hour)
+	r.Now = noon.Add(40 * 24 * time.Hour)
 	for more := true; more; {
 		var err error
 		if more, err = r.Sweep(t.Context()); err != nil {
@@ -272,7 +272,7 @@ func TestLapse(t *testing.T) {
 		}
 	}
 	var left int
-	if err := r.store.Read().QueryRow(`SELECT (SELECT COUNT(*) FROM approvals) + (SELECT COUNT(*) FROM operations)`).Scan(&left); err != nil || left != 0 {
+	if err := r.Store.Read().QueryRow(`SELECT (SELECT COUNT(*) FROM approvals) + (SELECT COUNT(*) FROM operations)`).Scan(&left); err != nil || left != 0 {
 		t.Errorf("%d rows are left, %v", left, err)
 	}
 }
@@ -282,9 +282,9 @@ func TestApprovalInACopy(t *testing.T) {
 	r := newRig(t)
 	op := r.ask(op1())
 	r.decide(op, yes("a"))
-	r.store.Close()
-	r.must(os.Remove(r.path + ".lock"))
-	r.now = r.now.Add(time.Minute)
+	r.Store.Close()
+	r.must(os.Remove(r.Path + ".lock"))
+	r.Now = r.Now.Add(time.Minute)
 	r.reopen()
 	if _, _, err := r.Recover(t.Context()); err != nil {
 		t.Fatal(err)
@@ -312,7 +312,7 @@ func TestApprovalInDoubt(t *testing.T) {
 			t.Errorf("%+v", asked.Outcome)
 		}
 		if late {
-			r.now = keyed.RepeatUntil
+			r.Now = keyed.RepeatUntil
 		}
 		r.decide(op, yes("a"))
 		if _, begun, err := r.Begin(t.Context(), keyed, audit.Record{}); begun == late || err != nil {
@@ -331,7 +331,7 @@ func TestApprovalInDoubt(t *testing.T) {
 func TestAwaitingBounds(t *testing.T) {
 	r := newRig(t)
 	for n := range 1000 {
-		r.now = noon.Add(time.Duration(n))
+		r.Now = noon.Add(time.Duration(n))
 		r.ask(another(n))
 	}
 	for _, row := range []struct{ limit, atMost, want int }{{100, 1 << 20, 100}, {100, 22, 2}, {100, 1, 1}} {
@@ -340,7 +340,7 @@ func TestAwaitingBounds(t *testing.T) {
 			t.Errorf("%+v: %d, %v", row, len(list), err)
 		}
 	}
-	if _, asked, err := r.Ask(t.Context(), another(1000), ledger.Approval{Expires: r.now.Add(time.Hour)}, audit.Record{}); asked || fault.ReasonOf(err) != fault.TooManyOperations {
+	if _, asked, err := r.Ask(t.Context(), another(1000), ledger.Approval{Expires: r.Now.Add(time.Hour)}, audit.Record{}); asked || fault.ReasonOf(err) != fault.TooManyOperations {
 		t.Errorf("one more: %v, %v", asked, err)
 	}
 }
@@ -353,11 +353,11 @@ func TestArgumentsAreSealed(t *testing.T) {
 	r.reopen()
 	op := r.ask(op1())
 	var sealed []byte
-	if err := r.store.Read().QueryRow(`SELECT arguments FROM approvals`).Scan(&sealed); err != nil || bytes.Contains(sealed, []byte(`"q"`)) {
+	if err := r.Store.Read().QueryRow(`SELECT arguments FROM approvals`).Scan(&sealed); err != nil || bytes.Contains(sealed, []byte(`"q"`)) {
 		t.Fatalf("%q, %v", sealed, err)
 	}
 	r.ask(another(2))
-	r.must(r.store.Commit(t.Context(), func(tx *store.Tx) error {
+	r.must(r.Store.Commit(t.Context(), func(tx *store.Tx) error {
 		_, err := tx.Exec(`UPDATE approvals SET arguments = ? WHERE operation = 'op2'`, sealed)
 		_, err2 := tx.Exec(`INSERT INTO results (operation, body, created) VALUES ('op1', ?, 0)`, sealed)
 		return errors.Join(err, err2)

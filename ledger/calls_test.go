@@ -52,7 +52,7 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s of run %q: %q, want %q", tc.key, tc.run, got, tc.want)
 		}
 	}
-	r.now = r.now.Add(time.Hour + time.Second)
+	r.Now = r.Now.Add(time.Hour + time.Second)
 	if got := begin("k", "", nil); got != fault.None {
 		t.Errorf("an hour later: %q", got)
 	}

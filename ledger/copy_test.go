@@ -35,16 +35,16 @@ func TestCopy(t *testing.T) {
 			if row.end != (fault.Outcome{}) {
 				r.must(r.Finish(t.Context(), op.ID, 1, row.end, nil, nil, "", audit.Record{}))
 			}
-			r.store.Close()
-			r.must(os.Remove(r.path + ".lock")) // a copy is what comes without it
+			r.Store.Close()
+			r.must(os.Remove(r.Path + ".lock")) // a copy is what comes without it
 			for range 2 {                       // and stays one
-				r.now = r.now.Add(time.Hour)
+				r.Now = r.Now.Add(time.Hour)
 				r.reopen()
 				if _, _, err := r.Recover(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				if got := r.get(op); got.Outcome != row.want || got.Retry(r.now) != row.retry {
-					t.Errorf("it is %v, retry %s", got.Outcome, got.Retry(r.now))
+				if got := r.get(op); got.Outcome != row.want || got.Retry(r.Now) != row.retry {
+					t.Errorf("it is %v, retry %s", got.Outcome, got.Retry(r.Now))
 				}
 				got, begun, err := r.Begin(t.Context(), another(1), audit.Record{})
 				if begun || err != nil || got.ID != op.ID || got.Outcome != row.want {

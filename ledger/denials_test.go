@@ -50,7 +50,7 @@ func TestEqualDenialsCoalesce(t *testing.T) {
 		{"a long name is one name", 0, denial(strings.Repeat("x", 300)), 1},
 		{"even if its end differs", 0, denial(strings.Repeat("x", 300) + "y"), 0},
 	} {
-		r.now = r.now.Add(tc.after)
+		r.Now = r.Now.Add(tc.after)
 		if got := r.deny(tc.rec); got != tc.wrote {
 			t.Errorf("%s: wrote %d, want %d", tc.name, got, tc.wrote)
 		}
@@ -91,20 +91,20 @@ func TestDenialsAreKept(t *testing.T) {
 		}
 		return nil
 	}
-	r.fail = broken
+	r.Fail = broken
 	if err := r.Deny(t.Context(), denial("search")); fault.ReasonOf(err) != fault.StoreFailed {
 		t.Errorf("Deny = %v", err)
 	}
-	r.fail = nil
+	r.Fail = nil
 	if got := r.deny(denial("search")); got != 1 {
 		t.Errorf("the first that could be written wrote %d", got)
 	}
 	r.deny(denial("search"))
-	r.fail = broken
+	r.Fail = broken
 	if err := r.Flush(t.Context()); fault.ReasonOf(err) != fault.StoreFailed {
 		t.Errorf("Flush = %v", err)
 	}
-	r.fail = nil
+	r.Fail = nil
 	if err := r.Flush(t.Context()); err != nil {
 		t.Errorf("Flush = %v", err)
 	}

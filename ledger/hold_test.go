@@ -52,7 +52,7 @@ func TestGone(t *testing.T) {
 			want := r.get(op1())
 			want.Hold = tc.after
 			before := len(r.records())
-			r.now = noon.Add(time.Hour)
+			r.Now = noon.Add(time.Hour)
 			if err := r.Gone(t.Context(), "op1", 1, ledger.HoldDropped, audit.Record{Actor: "user:7"}); err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestGone(t *testing.T) {
 func TestExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		defer r.store.Close()
+		defer r.Store.Close()
 		const many = 150 // more than one commit takes
 		for n := range many {
 			r.end(another(n), ledger.HoldPending)
@@ -148,7 +148,7 @@ func TestExpireIsCutShort(t *testing.T) {
 	if got := r.get(op1()).Hold; got != ledger.HoldPending || len(r.records()) != before {
 		t.Errorf("it is %q, and %d records more", got, len(r.records())-before)
 	}
-	r.fail = func(at store.Moment, _ []audit.Record) error {
+	r.Fail = func(at store.Moment, _ []audit.Record) error {
 		if at == store.Committing {
 			return errors.New("the disk is gone")
 		}

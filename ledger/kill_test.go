@@ -18,9 +18,9 @@ import (
 // was allowed to send is never called unsent.
 func TestKill(t *testing.T) {
 	r := newRig(t)
-	r.store.Close()
+	r.Store.Close()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "LEDGER_TEST_CHILD="+r.path)
+	cmd.Env = append(os.Environ(), "LEDGER_TEST_CHILD="+r.Path)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

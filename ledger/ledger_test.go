@@ -3,10 +3,8 @@ package ledger_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,66 +20,36 @@ import (
 	"onbehalf.internal/broker/seal"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/store/storetest"
 )
 
-var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
+var noon = storetest.Noon
 
 // A rig is a ledger whose clock stands still, on a file that can be opened again.
 type rig struct {
 	*ledger.Ledger
-	t     *testing.T
-	path  string
-	store *store.Store
-	now   time.Time
-	box   *seal.Box
-	fail  func(store.Moment, []audit.Record) error
+	*storetest.File
+	t   *testing.T
+	box *seal.Box
 }
 
 func newRig(t *testing.T) *rig {
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "broker.db"), now: noon}
+	r := &rig{File: storetest.New(t), t: t}
 	r.reopen()
-	t.Cleanup(func() { r.store.Close() })
 	return r
 }
 
 // reopen is what a new process does after the old one died.
 func (r *rig) reopen() {
 	r.t.Helper()
-	if r.store != nil {
-		r.store.Close()
-	}
-	clock := func() time.Time { return r.now }
-	s, err := store.Open(r.t.Context(), store.Config{Path: r.path, Now: clock,
-		Tamper: func(at store.Moment, records []audit.Record) error {
-			if r.fail == nil {
-				return nil
-			}
-			return r.fail(at, records)
-		}})
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.store, r.Ledger = s, ledger.New(s, ledger.Config{Now: clock, Box: r.box})
+	r.File.Reopen()
+	r.Ledger = ledger.New(r.Store, ledger.Config{Now: r.Clock, Box: r.box})
 }
 
 // records returns the audit as it was exported and verified.
-func (r *rig) records() (list []map[string]any) {
+func (r *rig) records() []map[string]any {
 	r.t.Helper()
-	var b bytes.Buffer
-	if err := r.store.Export(r.t.Context(), &b); err != nil {
-		r.t.Fatal(err)
-	}
-	if _, err := audit.Verify(bytes.NewReader(b.Bytes())); err != nil {
-		r.t.Fatal(err)
-	}
-	for line := range strings.Lines(b.String()) {
-		var m map[string]any
-		if err := json.Unmarshal([]byte(line), &m); err != nil {
-			r.t.Fatal(err)
-		}
-		list = append(list, m)
-	}
-	return list
+	return storetest.Records(r.t, r.Store)
 }
 
 // kinds returns the audit as words: "decision op1 1".
@@ -164,16 +132,16 @@ func TestOneOperation(t *testing.T) {
 		t.Errorf("after Begin: %s", diff)
 	}
 
-	r.now = noon.Add(time.Second)
+	r.Now = noon.Add(time.Second)
 	if err := r.Sending(ctx, "op1", 1, audit.Record{Epoch: "accessor"}); err != nil {
 		t.Fatal(err)
 	}
-	want.Outcome, want.Updated = sending, r.now
+	want.Outcome, want.Updated = sending, r.Now
 	if diff := cmp.Diff(want, r.get(want)); diff != "" {
 		t.Errorf("after Sending: %s", diff)
 	}
 
-	r.now = noon.Add(2 * time.Second)
+	r.Now = noon.Add(2 * time.Second)
 	if err := r.Finish(ctx, "op1", 1, toolError, []byte(`{"isError": true}`), legs[:1], ledger.HoldHeld, audit.Record{Time: noon.Add(1900 * time.Millisecond)}); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +151,7 @@ func TestOneOperation(t *testing.T) {
 		t.Errorf("after Finish: %s", diff)
 	}
 
-	r.now = noon.Add(3 * time.Second)
+	r.Now = noon.Add(3 * time.Second)
 	if err := r.Dropped(ctx, "op1", 1, ledger.HoldDropped, legs, audit.Record{Reason: fault.VaultUnreachable}); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +273,7 @@ func (r *rig) step(n, attempt int, out fault.Outcome) error {
 func TestDroppedWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		defer r.store.Close()
+		defer r.Store.Close()
 		op := r.begin(another(1))
 		start := time.Now()
 		dropped := make(chan error)
@@ -333,14 +301,14 @@ func TestNextAttempt(t *testing.T) {
 	if err := r.Finish(ctx, "op1", 1, refused, []byte("body"), legs, "", audit.Record{}); err != nil {
 		t.Fatal(err)
 	}
-	r.now = noon.Add(time.Hour)
+	r.Now = noon.Add(time.Hour)
 	again := op1()
-	again.ID, again.JTI, again.RunID, again.Deadline = "op9", "jti9", "run9", r.now.Add(time.Second)
+	again.ID, again.JTI, again.RunID, again.Deadline = "op9", "jti9", "run9", r.Now.Add(time.Second)
 	again.Snapshot, again.Grant, again.Hold = "sha256:11", "profiles.yaml:99", ""
 	got := r.begin(again)
 
 	want := again
-	want.ID, want.Attempt, want.Outcome, want.Created, want.Updated = "op1", 2, reserved, noon, r.now
+	want.ID, want.Attempt, want.Outcome, want.Created, want.Updated = "op1", 2, reserved, noon, r.Now
 	want.ResultExpires, want.KeyExpires = noon.Add(7*day), noon.Add(30*day)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Begin: %s", diff)
@@ -505,7 +473,7 @@ func TestLists(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	for n := range 5 {
-		r.now = noon.Add(time.Duration(n) * time.Minute)
+		r.Now = noon.Add(time.Duration(n) * time.Minute)
 		r.begin(another(n))
 	}
 	foreign := another(5)
@@ -575,7 +543,7 @@ func TestRecover(t *testing.T) {
 	}
 	before := len(r.records())
 
-	r.now = noon.Add(time.Hour)
+	r.Now = noon.Add(time.Hour)
 	r.reopen()
 	notSent, inDoubt, err := r.Recover(ctx)
 	if notSent != 3 || inDoubt != 1 || err != nil {
@@ -586,13 +554,13 @@ func TestRecover(t *testing.T) {
 		outcome  fault.Outcome
 		updated  time.Time // when it ended: now, or while its process lived
 	}{
-		{"op0", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied), r.now},
-		{"op1", ledger.HoldPending, fault.Doubt(fault.ProcessDied), r.now},
+		{"op0", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied), r.Now},
+		{"op1", ledger.HoldPending, fault.Doubt(fault.ProcessDied), r.Now},
 		{"op2", ledger.HoldPending, succeeded, noon},
 		{"op3", ledger.HoldDropped, fault.Doubt(fault.ConnectionLost), noon},
 		{"op4", "", fault.NotSentBecause(fault.ConnectFailed), noon},
-		{"op5", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied), r.now}, // delegated, and nobody said
-		{"op6", "", fault.NotSentBecause(fault.ProcessDied), r.now},                 // without a profile there is no hold
+		{"op5", ledger.HoldPending, fault.NotSentBecause(fault.ProcessDied), r.Now}, // delegated, and nobody said
+		{"op6", "", fault.NotSentBecause(fault.ProcessDied), r.Now},                 // without a profile there is no hold
 	} {
 		op, err := r.Get(ctx, "gateway", "user:7", tc.id)
 		if err != nil || op.Outcome != tc.outcome || op.Hold != tc.hold || !op.Updated.Equal(tc.updated) {
@@ -641,7 +609,7 @@ func TestStoreFails(t *testing.T) {
 			t.Run(fmt.Sprint(step.name, " ", at), func(t *testing.T) {
 				r := newRig(t)
 				r.begin(op1())
-				r.fail = func(now store.Moment, records []audit.Record) error {
+				r.Fail = func(now store.Moment, records []audit.Record) error {
 					if now == at && records[0].Kind == step.kind {
 						return errors.New("broken")
 					}
@@ -650,7 +618,7 @@ func TestStoreFails(t *testing.T) {
 				if err := step.do(r); fault.ReasonOf(err) != fault.StoreFailed {
 					t.Errorf("%v, want store_failed", err)
 				}
-				r.fail = nil
+				r.Fail = nil
 				r.reopen()
 				id, want := "op1", step.before
 				if step.before == "" {
@@ -686,7 +654,7 @@ func TestStoreIsAway(t *testing.T) {
 		if err := do(ended); fault.ReasonOf(err) != fault.StoreUnavailable {
 			t.Errorf("%s with an ended context = %v", name, err)
 		}
-		r.store.Close()
+		r.Store.Close()
 		if err := do(t.Context()); fault.KindOf(err) != fault.Unavailable {
 			t.Errorf("%s of a closed store = %v", name, err)
 		}
@@ -707,7 +675,7 @@ func TestIndexes(t *testing.T) {
 		`hold = 'pending' ORDER BY created, id`: "operations_pending",
 		`ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired') ORDER BY created DESC, id LIMIT 1`: "operations_doubt",
 	} {
-		rows, err := r.store.Read().Query(`EXPLAIN QUERY PLAN SELECT * FROM operations WHERE ` + query)
+		rows, err := r.Store.Read().Query(`EXPLAIN QUERY PLAN SELECT * FROM operations WHERE ` + query)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -742,12 +710,12 @@ func TestResultsStayInTheirTable(t *testing.T) {
 		c.Value("List", list)
 		c.Value("error", err)
 		var export bytes.Buffer
-		c.Value("Export", r.store.Export(ctx, &export))
+		c.Value("Export", r.Store.Export(ctx, &export))
 		c.Bytes("audit", export.Bytes())
-		r.fail = func(store.Moment, []audit.Record) error { return errors.New(planted) }
+		r.Fail = func(store.Moment, []audit.Record) error { return errors.New(planted) }
 		_, _, err = r.Begin(ctx, another(2), audit.Record{})
 		c.Value("broken Begin", err)
-		c.Value("Err", r.store.Err())
+		c.Value("Err", r.Store.Err())
 	}, planted)
 	if got := r.get(op1()); string(got.Result) != planted {
 		t.Errorf("Result = %q", got.Result)

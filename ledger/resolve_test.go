@@ -50,7 +50,7 @@ func steps(outs ...fault.Outcome) func(*rig, int) {
 func aged(result []byte, out fault.Outcome) func(*rig, int) {
 	return func(r *rig, n int) {
 		r.finished(another(n), out, result)
-		r.now = noon.Add(8 * 24 * time.Hour)
+		r.Now = noon.Add(8 * 24 * time.Hour)
 		r.sweepAll()
 	}
 }
@@ -232,7 +232,7 @@ func TestResolvedIsKept(t *testing.T) {
 		r.resolves(n, 1, ran)
 	}
 	r.reopen()
-	r.now = noon.Add(8 * 24 * time.Hour)
+	r.Now = noon.Add(8 * 24 * time.Hour)
 	r.sweepAll()
 	for n, ran := range []bool{false, true} {
 		got := r.get(another(n))
@@ -240,7 +240,7 @@ func TestResolvedIsKept(t *testing.T) {
 			t.Errorf("after a week: %+v", got)
 		}
 	}
-	r.now = noon.Add(31 * 24 * time.Hour)
+	r.Now = noon.Add(31 * 24 * time.Hour)
 	r.sweepAll()
 	if _, _, err := r.resolve(0, 1, true, word); fault.ReasonOf(err) != fault.OperationNotFound {
 		t.Errorf("after a month: %v", err)
@@ -312,7 +312,7 @@ func TestResolvedAtOnce(t *testing.T) {
 func TestResolveFails(t *testing.T) {
 	r := newRig(t)
 	r.finished(another(1), inDoubt, nil)
-	r.fail = func(at store.Moment, _ []audit.Record) error {
+	r.Fail = func(at store.Moment, _ []audit.Record) error {
 		if at == store.Applying {
 			return errors.New("no")
 		}
@@ -321,7 +321,7 @@ func TestResolveFails(t *testing.T) {
 	if _, _, err := r.resolve(1, 1, false, word); fault.ReasonOf(err) != fault.StoreFailed {
 		t.Errorf("Resolve = %v", err)
 	}
-	r.fail = nil
+	r.Fail = nil
 	r.reopen()
 	if got := r.get(another(1)); got.Outcome != inDoubt || got.Resolution != nil {
 		t.Errorf("%+v", got)
@@ -334,7 +334,7 @@ func TestInDoubt(t *testing.T) {
 	for n, out := range []fault.Outcome{inDoubt, succeeded, rpcError, notSent, inDoubt, toolError} {
 		op := another(n)
 		op.Caller = fmt.Sprint("caller", n)
-		r.now = noon.Add(time.Duration(n) * time.Second)
+		r.Now = noon.Add(time.Duration(n) * time.Second)
 		r.finished(op, out, nil)
 	}
 	r.begin(another(9))

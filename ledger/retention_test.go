@@ -68,7 +68,7 @@ func TestAge(t *testing.T) {
 				age  time.Duration
 				want fault.Outcome
 			}{{6 * day, tc.at6d}, {8 * day, tc.at8d}, {31 * day, tc.at31d}} {
-				r.now = noon.Add(step.age)
+				r.Now = noon.Add(step.age)
 				r.sweepAll()
 				got, found, err := r.Find(t.Context(), op.Caller, op.Actor, op.RequestKey)
 				if err != nil || found != (step.want != absent) || got.Outcome != step.want {
@@ -105,7 +105,7 @@ func TestSweepInChunks(t *testing.T) {
 		age         time.Duration
 		result, ops float64
 	}{{8 * day, many, 0}, {31 * day, 0, many}} {
-		r.now = noon.Add(step.age)
+		r.Now = noon.Add(step.age)
 		r.sweepAll()
 		var results, operations float64
 		for _, m := range r.records()[before:] {
@@ -132,7 +132,7 @@ func TestSweepInChunks(t *testing.T) {
 // and has not forgotten since.
 func TestRemembers(t *testing.T) {
 	r := newRig(t)
-	r.now = noon.Add(60 * day)
+	r.Now = noon.Add(60 * day)
 	for _, tc := range []struct {
 		name  string
 		first time.Time
@@ -155,7 +155,7 @@ func TestRemembers(t *testing.T) {
 			t.Errorf("%s: begun = %v, %v", tc.name, begun, err)
 		}
 	}
-	r.now = noon.Add(time.Millisecond)
+	r.Now = noon.Add(time.Millisecond)
 	if !r.Remembers(noon) {
 		t.Error("a key of the moment in which the ledger began is not remembered")
 	}
@@ -258,7 +258,7 @@ func TestSealed(t *testing.T) {
 		t.Errorf("without the key: %q, %+v", got.Result, got.Outcome)
 	}
 	for _, suffix := range []string{"", "-wal"} {
-		if raw, err := os.ReadFile(r.path + suffix); err == nil && strings.Contains(string(raw), "what-the-server-said") {
+		if raw, err := os.ReadFile(r.Path + suffix); err == nil && strings.Contains(string(raw), "what-the-server-said") {
 			t.Errorf("the result is in broker.db%s", suffix)
 		}
 	}
@@ -331,7 +331,7 @@ func TestDoubtStays(t *testing.T) {
 			next := keyed
 			next.JTI = ""
 			if change == nil {
-				r.now = noon.Add(time.Hour)
+				r.Now = noon.Add(time.Hour)
 			} else {
 				change(&next)
 			}

@@ -24,14 +24,14 @@ var schema1 string
 // newFormerRig is newRig on that database.
 func newFormerRig(t *testing.T) *rig {
 	r := newRig(t)
-	r.store.Close()
-	r.path += ".former"
-	db, err := sql.Open("sqlite", "file:"+r.path)
+	r.Store.Close()
+	r.Path += ".former"
+	db, err := sql.Open("sqlite", "file:"+r.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = db.Exec(schema1)
-	if err := errors.Join(err, db.Close(), os.Chmod(r.path, 0o600)); err != nil {
+	if err := errors.Join(err, db.Close(), os.Chmod(r.Path, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	r.reopen()

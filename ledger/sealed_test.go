@@ -46,7 +46,7 @@ func TestOpeningIsOutsideOfTheWriter(t *testing.T) {
 		n++
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if err := r.store.Commit(ctx, nil, audit.Record{Kind: audit.Reload, Time: noon, Snapshot: "sha256:00"}); err != nil {
+		if err := r.Store.Commit(ctx, nil, audit.Record{Kind: audit.Reload, Time: noon, Snapshot: "sha256:00"}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -75,7 +75,7 @@ func TestSuspensionsFail(t *testing.T) {
 	if err := r.Suspend(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	r.fail = func(at store.Moment, _ []audit.Record) error {
+	r.Fail = func(at store.Moment, _ []audit.Record) error {
 		if at == store.Applying {
 			return errors.New("no")
 		}
@@ -87,7 +87,7 @@ func TestSuspensionsFail(t *testing.T) {
 	if err := r.Lift(t.Context(), a, "admin", "r", noon); fault.ReasonOf(err) != fault.StoreFailed {
 		t.Errorf("Lift = %v", err)
 	}
-	r.fail = nil
+	r.Fail = nil
 	if got, err := r.Suspensions(t.Context(), noon); err != nil || len(got) != 1 || len(r.records()) != 1 {
 		t.Errorf("%v, %v, %d records", got, err, len(r.records()))
 	}
@@ -97,7 +97,7 @@ func TestSuspensionsFail(t *testing.T) {
 	if err := r.Lift(t.Context(), a, "admin", "r", noon); err != ledger.ErrOrder || len(r.records()) != 2 {
 		t.Errorf("lifted twice: %v, %d records", err, len(r.records()))
 	}
-	r.store.Close()
+	r.Store.Close()
 	if _, err := r.Suspensions(t.Context(), noon); fault.ReasonOf(err) != fault.StoreFailed {
 		t.Errorf("of a closed store: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/secret/canary"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/store/storetest"
 )
 
 // A broken is one way to break the path, and what must be left of it.
@@ -388,12 +389,7 @@ func (row broken) restart(b *bench, c *canary.Cage, a brokertest.Answer) {
 	if state != row.ledger || len(jobs) > 1 {
 		b.t.Errorf("the ledger says %q (%d rows), want %q", state, len(jobs), row.ledger)
 	}
-	var lines bytes.Buffer
-	b.must(s.Export(ctx, &lines))
-	c.Bytes("audit", lines.Bytes())
-	if _, err := audit.Verify(&lines); err != nil {
-		b.t.Error(err)
-	}
+	c.Bytes("audit", []byte(storetest.Audit(b.t, s)))
 }
 
 func (b *bench) interfere(at store.Moment, records []audit.Record) error {

@@ -26,6 +26,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/store/storetest"
 )
 
 // A stopping is a broker, run as a program, that is stopped while an operation
@@ -139,14 +140,7 @@ func (s *stopping) onDisk() ([]ledger.Operation, audit.Record) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	var lines bytes.Buffer
-	if err := st.Export(ctx, &lines); err != nil {
-		s.t.Fatal(err)
-	}
-	all := strings.Split(strings.TrimSpace(lines.String()), "\n")
-	if _, err := audit.Verify(&lines); err != nil {
-		s.t.Error(err)
-	}
+	all := strings.Split(strings.TrimSpace(storetest.Audit(s.t, st)), "\n")
 	var last audit.Record
 	line := all[len(all)-1]
 	if err := json.NewDecoder(strings.NewReader(line[strings.Index(line, "{"):])).Decode(&last); err != nil {
