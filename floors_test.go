@@ -37,7 +37,7 @@ var floors = [][]string{
 
 // apart are packages that import nothing of ours: the counterparts, and what tests
 // ask them with.
-var apart = []string{"internal/testhttp", "internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "internal/counterparts", "deploy/vault"}
+var apart = []string{"internal/testhttp", "internal/testlog", "internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "internal/counterparts", "deploy/vault"}
 
 // The files are read here and not with "go list": the test cache sees what a
 // test opens, not what a child process opens, and would keep a stale "ok".
@@ -111,7 +111,7 @@ func TestProductHasNoCounterparts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dep := range strings.Fields(string(out)) {
-		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/policytest", "/vaulttest", "/secret/canary", "net/http/pprof",
+		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/policytest", "/vaulttest", "/storetest", "/internal/test", "/secret/canary", "net/http/pprof",
 			"github.com/zitadel/", "github.com/modelcontextprotocol/"} {
 			if strings.Contains(dep, refused) || dep == refused {
 				t.Errorf("cmd/broker depends on %s", dep)

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,6 +20,7 @@ import (
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/auditlog"
+	"onbehalf.internal/broker/internal/testlog"
 	"onbehalf.internal/broker/store"
 )
 
@@ -34,20 +34,8 @@ type rig struct {
 
 	store *store.Store
 	stop  func() // the keeper, and its last head
-	log   syncBuffer
+	log   testlog.Buffer
 }
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-func (b *syncBuffer) String() string { b.mu.Lock(); defer b.mu.Unlock(); return b.b.String() }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
@@ -239,7 +227,7 @@ func TestChangedAudit(t *testing.T) {
 func TestSecondPlaceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
-		var second syncBuffer
+		var second testlog.Buffer
 		var tries atomic.Int32
 		var full atomic.Bool
 		full.Store(true)

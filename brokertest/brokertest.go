@@ -24,7 +24,6 @@
 package brokertest
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/rand"
@@ -37,7 +36,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -48,6 +46,7 @@ import (
 	"onbehalf.internal/broker/internal/devidp"
 	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testlog"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
 	"onbehalf.internal/broker/store/storetest"
@@ -95,7 +94,7 @@ type Rig struct {
 	subjects  []string          // the actors' credentials
 	discovery map[string]string // :: audience → the server's discovery credential
 	options   Options
-	log       logBuffer
+	log       testlog.Buffer
 	login     string                  // the token that the broker starts with, each time
 	process   atomic.Pointer[process] // with Options.Binary
 	signer    *ecdsa.PrivateKey
@@ -333,20 +332,7 @@ func (r *Rig) Edit(change func(yaml string) string) error {
 
 // Log is what the broker has logged so far, a JSON object a line.
 func (r *Rig) Log() string {
-	r.log.mu.Lock()
-	defer r.log.mu.Unlock()
-	return r.log.b.String()
-}
-
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
+	return r.log.String()
 }
 
 // Secrets are the values that must be in no output: the bearer, the broker's

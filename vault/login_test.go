@@ -1,7 +1,6 @@
 package vault_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -23,6 +22,7 @@ import (
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testlog"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
@@ -99,7 +99,7 @@ func TestABadTokenFileKeepsTheLogin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, b *box) {
-				var log journal
+				var log testlog.Buffer
 				conf, sink := b.sunk(t, 10*time.Minute)
 				conf.Log = slog.New(slog.NewTextHandler(&log, nil))
 				c, _ := run(t, conf)
@@ -129,24 +129,6 @@ func TestABadTokenFileKeepsTheLogin(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A journal is a log that is read while it is written.
-type journal struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.b.String()
 }
 
 func TestATokenThatVaultRefusesKeepsTheLogin(t *testing.T) {
@@ -406,7 +388,7 @@ func TestALoginThatCannotBeRenewedGoesOn(t *testing.T) {
 // Why it is not ready is logged when it begins, and when it ends.
 func TestReadinessIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T, b *box) {
-		var log journal
+		var log testlog.Buffer
 		conf := b.config()
 		conf.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c, stop := run(t, conf)
