@@ -87,6 +87,7 @@ type Config struct {
 
 const (
 	epochLife = 75 * time.Second // what a hold may need: see rotation
+	straddle  = time.Second      // Vault counts a life from the whole second of its birth: minted across two, an epoch is told to live one less
 	rotation  = 30 * time.Second // of an epoch with a full life; a shorter one is replaced sooner
 	skew      = 2 * time.Second  // an epoch with less to live takes no new hold
 	slack     = time.Second      // Vault has destroyed what ran out this long ago
@@ -259,7 +260,7 @@ func (c *Client) Ready() error {
 		}
 		return refuse("the login token lives %.0fs, %.0fs are needed: let it be renewed, or raise its ttl%s",
 			c.login.left(now).Seconds(), epochLife.Seconds(), why)
-	case len(c.epochs) > 0 && c.epochs[len(c.epochs)-1].life < epochLife:
+	case len(c.epochs) > 0 && c.epochs[len(c.epochs)-1].life < epochLife-straddle:
 		return refuse("the minted epoch lives %.0fs, %.0fs are needed: set token_explicit_max_ttl on role %s",
 			c.epochs[len(c.epochs)-1].life.Seconds(), epochLife.Seconds(), c.role)
 	case c.newestLocked() == nil:

@@ -318,6 +318,15 @@ func TestANewLoginMintsAtOnce(t *testing.T) {
 	})
 }
 
+// Vault answers 74 s where a second ended while it minted an epoch of 75 s.
+func TestAnEpochMintedAcrossTwoSeconds(t *testing.T) {
+	bubble(t, func(t *testing.T, b *box) {
+		b.role(t, "broker-op", "74s")
+		c, _ := run(t, b.config())
+		ready(t, c)
+	})
+}
+
 // Where a role has no cap, we ask for one.
 func TestARoleWithoutACap(t *testing.T) {
 	bubble(t, func(t *testing.T, b *box) {
@@ -339,6 +348,8 @@ func TestMisconfigured(t *testing.T) {
 			"no live epoch: vault.mint: vault_unexpected: Vault answered 400: is there a token role absent?"},
 		{"a short role", func(b *box, c *vault.Config) { b.role(t, "short", "30s"); c.Role = "short" },
 			"the minted epoch lives 30s, 75s are needed: set token_explicit_max_ttl on role short"},
+		{"a role that is short by more than a second of Vault's", func(b *box, c *vault.Config) { b.role(t, "short", "73s"); c.Role = "short" },
+			"the minted epoch lives 73s, 75s are needed: set token_explicit_max_ttl on role short"},
 		{"an epoch without an end", func(b *box, _ *vault.Config) {
 			b.Fail("PUT", "auth/token/create/", -1, devvault.Failure{Status: 200,
 				Body: `{"auth":{"client_token":"x","accessor":"y","lease_duration":2764800}}`})

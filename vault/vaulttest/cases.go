@@ -88,20 +88,20 @@ func (r *rig) epochs(t *testing.T) {
 			"asked renewable": {"renewable": true},
 		} {
 			s := r.want(t, 200, login.value, "PUT", mint, ask)
-			if s.number("auth", "lease_duration") != 75 || at(s.body, "auth", "renewable") != false || at(s.body, "auth", "orphan") != false {
+			if !lives(s.number("auth", "lease_duration"), 75) || at(s.body, "auth", "renewable") != false || at(s.body, "auth", "orphan") != false {
 				t.Errorf("%s: it lives %v s, renewable %v, orphan %v", name, s.number("auth", "lease_duration"),
 					at(s.body, "auth", "renewable"), at(s.body, "auth", "orphan"))
 			}
 		}
 	})
 	t.Run("a shorter life is granted", func(t *testing.T) {
-		if n := r.want(t, 200, login.value, "PUT", mint, document{"explicit_max_ttl": "20s"}).number("auth", "lease_duration"); n != 20 {
+		if n := r.want(t, 200, login.value, "PUT", mint, document{"explicit_max_ttl": "20s"}).number("auth", "lease_duration"); !lives(n, 20) {
 			t.Errorf("it lives %v s", n)
 		}
 	})
 	t.Run("our own cap holds where the role has none", func(t *testing.T) {
 		s := r.want(t, 200, login.value, "PUT", "auth/token/create/suite-uncapped", document{"explicit_max_ttl": "75s"})
-		if n := s.number("auth", "lease_duration"); n != 75 {
+		if n := s.number("auth", "lease_duration"); !lives(n, 75) {
 			t.Errorf("it lives %v s", n)
 		}
 	})
@@ -205,7 +205,7 @@ func (r *rig) logins(t *testing.T) {
 		id := r.secretID(t)
 		s := r.want(t, 200, nobody, "PUT", "auth/approle/login", document{"role_id": r.roleID, "secret_id": id})
 		made := issued(t, s)
-		if s.number("auth", "lease_duration") != 3600 || at(s.body, "auth", "renewable") != true {
+		if !lives(s.number("auth", "lease_duration"), 3600) || at(s.body, "auth", "renewable") != true {
 			t.Errorf("the login lives %v s, renewable %v", s.number("auth", "lease_duration"), at(s.body, "auth", "renewable"))
 		}
 		r.epoch(t, made, "broker-op")

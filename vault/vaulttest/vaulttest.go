@@ -180,6 +180,11 @@ func (s said) number(path ...string) float64 {
 	return -1
 }
 
+// lives reports whether a token was given the seconds it should live. Vault counts
+// them from the whole second in which it made the token, and tells one less where
+// that second ended before its answer.
+func lives(told, seconds float64) bool { return told == seconds || told == seconds-1 }
+
 var roleIDLine = regexp.MustCompile(`(?m)^role_id: (\S+)$`)
 
 func (r *rig) setUp(t *testing.T) {
