@@ -187,14 +187,18 @@ type Resolved struct {
 }
 
 // Reading is what an auditor was let read, in a [Read] record: the records from
-// one to another, those that the filters let through.
+// one to another, or a view, of which the filters let something through.
 type Reading struct {
-	From      uint64    `json:"from"`
-	To        uint64    `json:"to"`
+	Person    string    `json:"person,omitempty"` // who has signed in, where the caller is the page
+	View      string    `json:"view,omitempty"`   // empty: the records themselves
+	From      uint64    `json:"from,omitzero"`
+	To        uint64    `json:"to,omitzero"`
 	Since     time.Time `json:"since,omitzero"`
 	Until     time.Time `json:"until,omitzero"`
 	Actor     string    `json:"actor,omitempty"`
 	Operation string    `json:"operation,omitempty"`
+	Server    string    `json:"server,omitempty"`
+	Tool      string    `json:"tool,omitempty"`
 }
 
 // Imported is what an import found, in an [Import] record. The names are those

@@ -19,7 +19,23 @@ import (
 type Filter struct {
 	Since, Until     time.Time
 	Actor, Operation string
+	Server, Tool     string
 }
+
+// An Auditor is who reads: a caller, and the person who has signed in through it, if
+// one has.
+type Auditor struct{ Caller, Person string }
+
+// A View is what auditors read besides the audit itself.
+type View string
+
+const (
+	Servers    View = "servers"
+	Grants     View = "grants"
+	Operations View = "operations"
+	Approvals  View = "approvals"
+	Catalogue  View = "catalogue"
+)
 
 // A Page is a part of the audit.
 type Page struct {
@@ -38,6 +54,7 @@ const (
 
 // A Reader gives records to auditors, and records that it does: a reading is one
 // record, up to the newest one there was when it began, and its further pages none.
+// What else they read is shown by others, who ask [Reader.Look] before.
 type Reader struct {
 	store *store.Store
 	now   func() time.Time
@@ -47,7 +64,8 @@ type Reader struct {
 }
 
 type reading struct {
-	caller string
+	Auditor
+	View
 	Filter
 }
 
@@ -64,17 +82,17 @@ func NewReader(s *store.Store, now func() time.Time) *Reader {
 
 // Page returns the records after a number that the filter lets through, most of them
 // at most. It may have none though there are more: as long as Next is not Head.
-func (r *Reader) Page(ctx context.Context, caller string, after uint64, most int, f Filter) (Page, error) {
+func (r *Reader) Page(ctx context.Context, who Auditor, after uint64, most int, f Filter) (Page, error) {
 	p := Page{Next: after, Head: r.store.Head().Seq}
 	var out bytes.Buffer
-	own := true // all that was looked at are records of this caller's readings
+	own := true // all that was looked at are records of this auditor's readings
 	end := min(p.Head, after+lookAt)
 	for found := 0; p.Next < end && found < most && out.Len() < mostBytes; {
 		before := p.Next
 		err := r.store.Lines(ctx, p.Next, int(min(many, end-p.Next, uint64(most-found))), func(line []byte, hash [32]byte) error {
 			p.Next++
 			what := metaOf(line)
-			own = own && what.Kind == audit.Read && what.Caller == caller
+			own = own && what.Kind == audit.Read && what.Caller == who.Caller && what.Reading.Person == who.Person
 			if f.lets(what) {
 				found++
 				out.Write(audit.Exported(line, hash))
@@ -92,7 +110,7 @@ func (r *Reader) Page(ctx context.Context, caller string, after uint64, most int
 	if own {
 		return p, nil
 	}
-	if err := r.record(ctx, reading{caller, f}, after+1, p); err != nil {
+	if err := r.record(ctx, reading{who, "", f}, after+1, p.Next, p.Head); err != nil {
 		return Page{}, err
 	}
 	return p, nil
@@ -104,6 +122,8 @@ type meta struct {
 	Kind             audit.Kind
 	Caller           string
 	Actor, Operation string
+	Server, Tool     string
+	Reading          struct{ Person string }
 }
 
 func metaOf(line []byte) (m meta) {
@@ -114,21 +134,31 @@ func metaOf(line []byte) (m meta) {
 func (f Filter) lets(m meta) bool {
 	return (f.Actor == "" || f.Actor == m.Actor) &&
 		(f.Operation == "" || f.Operation == m.Operation) &&
+		(f.Server == "" || f.Server == m.Server) &&
+		(f.Tool == "" || f.Tool == m.Tool) &&
 		(f.Since.IsZero() || !m.Time.Before(f.Since)) &&
 		(f.Until.IsZero() || m.Time.Before(f.Until))
 }
 
-// record writes that a reading begins, unless that stands in the audit.
-func (r *Reader) record(ctx context.Context, what reading, from uint64, p Page) error {
+// Look records that somebody is let read a view, or the part of it that a filter lets
+// through: before it is shown, and once in ten minutes.
+func (r *Reader) Look(ctx context.Context, who Auditor, v View, f Filter) error {
+	return r.record(ctx, reading{who, v, f}, 0, 0, 0)
+}
+
+// record writes that a reading begins, unless that stands in the audit: from one
+// record to another, and as far as there are records now.
+func (r *Reader) record(ctx context.Context, what reading, from, to, head uint64) error {
 	r.mu.Lock()
 	known := r.open[what]
 	r.mu.Unlock()
 	now := r.now()
-	if now.Before(known.until) && known.from <= from && p.Next <= known.to {
+	if now.Before(known.until) && known.from <= from && to <= known.to {
 		return nil
 	}
-	err := r.store.Commit(ctx, nil, audit.Record{Kind: audit.Read, Time: now, Caller: what.caller,
-		Reading: &audit.Reading{From: from, To: p.Head, Since: what.Since, Until: what.Until, Actor: what.Actor, Operation: what.Operation}})
+	err := r.store.Commit(ctx, nil, audit.Record{Kind: audit.Read, Time: now, Caller: what.Caller,
+		Reading: &audit.Reading{Person: what.Person, View: string(what.View), From: from, To: head, Since: what.Since, Until: what.Until,
+			Actor: what.Actor, Operation: what.Operation, Server: what.Server, Tool: what.Tool}})
 	if err != nil {
 		return err
 	}
@@ -137,7 +167,7 @@ func (r *Reader) record(ctx context.Context, what reading, from uint64, p Page) 
 	if len(r.open) >= mostOpen {
 		clear(r.open)
 	}
-	r.open[what] = extent{from, p.Head, now.Add(readingTime)}
+	r.open[what] = extent{from, head, now.Add(readingTime)}
 	return nil
 }
 

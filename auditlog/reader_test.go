@@ -54,7 +54,7 @@ func (d *desk) add(records ...audit.Record) {
 
 func (d *desk) page(caller string, after uint64, most int, f auditlog.Filter) auditlog.Page {
 	d.t.Helper()
-	p, err := d.reader.Page(d.t.Context(), caller, after, most, f)
+	p, err := d.reader.Page(d.t.Context(), auditlog.Auditor{Caller: caller}, after, most, f)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -117,8 +117,35 @@ func TestReadings(t *testing.T) {
 	equal(t, "an hour later", d.readings(), want)
 
 	d.fail = errors.New("no")
-	if p, err := d.reader.Page(t.Context(), "c", 0, 10, auditlog.Filter{}); err == nil || fault.ReasonOf(err) != fault.StoreFailed || len(p.Lines) > 0 {
+	if p, err := d.reader.Page(t.Context(), auditlog.Auditor{Caller: "c"}, 0, 10, auditlog.Filter{}); err == nil || fault.ReasonOf(err) != fault.StoreFailed || len(p.Lines) > 0 {
 		t.Errorf("not recorded, and given away: %d bytes, %v", len(p.Lines), err)
+	}
+}
+
+// TestLooks: a view is recorded once in ten minutes for each who looks and for what.
+func TestLooks(t *testing.T) {
+	d := newDesk(t)
+	look := func(caller, person string, v auditlog.View, f auditlog.Filter) {
+		t.Helper()
+		if err := d.reader.Look(t.Context(), auditlog.Auditor{Caller: caller, Person: person}, v, f); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 2 {
+		look("a", "", auditlog.Grants, auditlog.Filter{})
+		look("page", "user:8", auditlog.Grants, auditlog.Filter{Server: "records", Tool: "search"})
+		look("page", "user:9", auditlog.Operations, auditlog.Filter{Actor: "user:7"})
+	}
+	want := []string{`a {"view":"grants"}`, `page {"person":"user:8","view":"grants","server":"records","tool":"search"}`,
+		`page {"person":"user:9","view":"operations","actor":"user:7"}`}
+	equal(t, "each once", d.readings(), want)
+	d.now = d.now.Add(10 * time.Minute)
+	look("a", "", auditlog.Grants, auditlog.Filter{})
+	equal(t, "ten minutes later", d.readings(), append(want, want[0]))
+
+	d.fail = errors.New("no")
+	if err := d.reader.Look(t.Context(), auditlog.Auditor{Caller: "c"}, auditlog.Grants, auditlog.Filter{}); fault.ReasonOf(err) != fault.StoreFailed {
+		t.Errorf("not recorded: %v", err)
 	}
 }
 
@@ -127,7 +154,8 @@ func TestFilters(t *testing.T) {
 	at := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 	var all []audit.Record
 	for i := range 12_000 {
-		all = append(all, audit.Record{Time: at.Add(time.Duration(i) * time.Second), Kind: audit.Outcome, Actor: fmt.Sprintf("user:%d", i%3), Operation: fmt.Sprint("op", i/2)})
+		all = append(all, audit.Record{Time: at.Add(time.Duration(i) * time.Second), Kind: audit.Outcome, Actor: fmt.Sprintf("user:%d", i%3), Operation: fmt.Sprint("op", i/2),
+			Server: fmt.Sprint("s", i%5), Tool: fmt.Sprint("t", i%7)})
 	}
 	d := newDesk(t, all...)
 	for _, tc := range []struct {
@@ -139,6 +167,8 @@ func TestFilters(t *testing.T) {
 		{"an actor", auditlog.Filter{Actor: "user:1"}, "2 5 8", 8},
 		{"an operation", auditlog.Filter{Operation: "op7"}, "15 16", 10_000},
 		{"both", auditlog.Filter{Operation: "op7", Actor: "user:0"}, "16", 10_000},
+		{"a server", auditlog.Filter{Server: "s4"}, "5 10 15", 15},
+		{"a tool of it", auditlog.Filter{Server: "s4", Tool: "t2"}, "10 45 80", 80},
 		{"since", auditlog.Filter{Since: at.Add(100 * time.Second)}, "101 102 103", 103},
 		{"until", auditlog.Filter{Until: at.Add(2 * time.Second)}, "1 2", 10_000},
 		{"nobody", auditlog.Filter{Actor: "user:9"}, "", 10_000},

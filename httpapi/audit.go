@@ -26,7 +26,7 @@ func (a *API) audit(ctx context.Context, r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	page, err := a.Auditors.Page(ctx, r.caller.ID(), after, limit, filter)
+	page, err := a.Auditors.Page(ctx, auditlog.Auditor{Caller: r.caller.ID()}, after, limit, filter)
 	if err != nil {
 		return answer{}, err
 	}
@@ -62,8 +62,12 @@ func readAuditQuery(raw string) (after uint64, limit int, f auditlog.Filter, err
 			f.Actor = value
 		case "operation":
 			f.Operation = value
+		case "server":
+			f.Server = value
+		case "tool":
+			f.Tool = value
 		default:
-			return bad("known in the query: after, limit, since, until, actor, operation")
+			return bad("known in the query: after, limit, since, until, actor, operation, server, tool")
 		}
 		if err != nil || len(values) != 1 || value == "" || len(value) > 256 {
 			return bad(key + ": once, a number or a time such as 2026-11-30T12:00:00Z, at most 256 bytes")

@@ -48,6 +48,7 @@ With filters, or in OCSF, it is none: keep a whole one to verify.`,
 	for name, help := range map[string]string{
 		"since": "from this time on, such as 2026-11-30 or 2026-11-30T12:00:00Z", "until": "before this time",
 		"actor": "records of this actor", "operation": "records of this operation",
+		"server": "records of this server", "tool": "records of tools of this name",
 	} {
 		filters[name] = cmd.Flags().String(name, "", help)
 	}
