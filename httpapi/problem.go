@@ -81,7 +81,7 @@ func (a *API) problemAnd(err error, more func(*Problem)) answer {
 		a.Log.Error("unclassified error", "type", typeOf(err))
 		e = fault.New("httpapi", fault.InternalError, "")
 	}
-	status := statusOf(e.Reason)
+	status := fault.Status(e.Reason)
 	ans := answer{status: status, media: "application/problem+json", headers: map[string]string{}}
 	p := Problem{
 		Title: strings.ReplaceAll(string(e.Reason), "_", " "), Status: status,
@@ -98,37 +98,6 @@ func (a *API) problemAnd(err error, more func(*Problem)) answer {
 		ans.headers["Retry-After"] = "1"
 	}
 	return ans
-}
-
-// statusOf maps a reason to the status of a request that began nothing.
-func statusOf(r fault.Reason) int {
-	switch r {
-	case fault.RequestTooLarge:
-		return http.StatusRequestEntityTooLarge
-	case fault.UnsupportedMedia:
-		return http.StatusUnsupportedMediaType
-	case fault.MethodNotAllowed:
-		return http.StatusMethodNotAllowed
-	case fault.HostNotAllowed:
-		return http.StatusForbidden
-	}
-	switch r.Kind() {
-	case fault.Invalid:
-		return http.StatusBadRequest
-	case fault.Unauthenticated:
-		return http.StatusUnauthorized
-	case fault.Denied:
-		return http.StatusForbidden
-	case fault.NotFound:
-		return http.StatusNotFound
-	case fault.Conflict:
-		return http.StatusUnprocessableEntity
-	case fault.Busy:
-		return http.StatusTooManyRequests
-	case fault.Unavailable:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
 }
 
 // routeError answers for the router.
