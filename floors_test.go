@@ -21,18 +21,18 @@ var floors = [][]string{
 	{"secret/canary"},   //
 	{"strictjson", "cache", "process", "ownfile"}, //
 	{"identity", "audit"},
-	{"audit/ocsf"},                                                        //
-	{"policy", "egress", "store", "seal", "catalogue/schema"},             // 1: what may be; how bytes leave; where rows live; what tools take
-	{"policy/policytest", "store/storetest"},                              //
-	{"exchange", "mcpclient", "vault", "ledger", "catalogue", "auditlog"}, // 2: the three ways out; what happened, and proof of it; what servers offer
-	{"vault/vaulttest"},                                                   //
-	{"subject"},                                                           // 3
-	{"session"},                                                           // 4
-	{"operation"},                                                         // 5: the path
-	{"httpapi"},                                                           // 6
-	{"."},                                                                 // 7: the parts put together
-	{"cmd/broker", "brokertest"},                                          //
-	{"cmd/demo"},                                                          //
+	{"audit/ocsf"},                                            //
+	{"policy", "egress", "store", "seal", "catalogue/schema"}, // 1: what may be; how bytes leave; where rows live; what tools take
+	{"policy/policytest", "store/storetest"},                  //
+	{"exchange", "mcpclient", "vault", "signin", "ledger", "catalogue", "auditlog"}, // 2: the ways out; what happened, and proof of it; what servers offer
+	{"vault/vaulttest"},          //
+	{"subject"},                  // 3
+	{"session"},                  // 4
+	{"operation"},                // 5: the path
+	{"httpapi"},                  // 6
+	{"."},                        // 7: the parts put together
+	{"cmd/broker", "brokertest"}, //
+	{"cmd/demo"},                 //
 }
 
 // apart are packages that import nothing of ours: the counterparts, and what tests

@@ -27,6 +27,8 @@ const (
 	ActorNotAllowed    Reason = "actor_not_allowed"
 	AssertionInvalid   Reason = "assertion_invalid"
 	AssertionReplayed  Reason = "assertion_replayed"
+	SignInFailed       Reason = "sign_in_failed" // the provider did not vouch for a person, or the answer is none to what was asked
+	SignInDenied       Reason = "sign_in_denied" // it vouches for one who may not come in
 	RateLimited        Reason = "rate_limited"
 	TooManyOperations  Reason = "too_many_operations"
 	Draining           Reason = "draining"
@@ -183,6 +185,7 @@ var kinds = map[Reason]Kind{
 	UnknownRoute: NotFound, MethodNotAllowed: Invalid, HostNotAllowed: Invalid,
 	CallerUnknown: Unauthenticated, RoleMissing: Denied, ActorMissing: Unauthenticated, ActorInvalid: Unauthenticated,
 	ActorNotAllowed: Denied, AssertionInvalid: Unauthenticated, AssertionReplayed: Unauthenticated,
+	SignInFailed: Unauthenticated, SignInDenied: Denied,
 	RateLimited: Busy, TooManyOperations: Busy, Draining: Unavailable, ServerBusy: Busy,
 	OperationNotFound: NotFound, NotInDoubt: Conflict, SuspensionNotFound: NotFound, TooManySuspensions: Busy, RequestKeyConflict: Conflict, NoRecord: Conflict,
 

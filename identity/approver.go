@@ -8,7 +8,7 @@ import (
 )
 
 // An Approver is a person who decides about calls of others. Only a verified
-// assertion makes one: nobody decides by name. The zero Approver is nobody.
+// assertion makes one, or signing in: nobody decides by name. The zero Approver is nobody.
 type Approver struct{ person Actor }
 
 // String returns the approver's id, as in "user:8".
@@ -22,7 +22,8 @@ func (a Approver) Issuer() string {
 	return a.person.proof.issuer
 }
 
-// JTI returns the jti of the approver's assertion.
+// JTI returns the jti of the approver's assertion, which is for one call; it is empty for
+// a person who has signed in, and looks at many.
 func (a Approver) JTI() string { return a.person.jti }
 
 // Admin reports whether the assertion says that the approver is an administrator.
@@ -54,14 +55,17 @@ func (d *Directory) Approver(c Caller, h http.Header) (Approver, error) {
 
 // Approves reports whether the caller may still bring this approver, whom an
 // earlier directory has verified: issuer and subject are those of its entry. A caller
-// without the role approve has none.
+// without the role approve has none. What a person's claims said is not asked again:
+// the token is gone.
 func (d *Directory) Approves(caller, issuer, subject string) bool {
-	for _, b := range d.bearers {
-		if e := b.entry; e.id == caller {
-			return e.approvers != nil && e.approvers.issuer == issuer && e.approvers.believes(subject)
-		}
+	e := d.callers[caller]
+	switch {
+	case e == nil || !e.roles[Approve]:
+		return false
+	case d.people != nil && d.people.entry == e:
+		return d.people.Issuer == issuer && d.people.subjects.hold(subject)
 	}
-	return false
+	return e.approvers != nil && e.approvers.issuer == issuer && e.approvers.believes(subject)
 }
 
 func notApprover(reason fault.Reason, detail string) error {

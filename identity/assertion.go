@@ -28,16 +28,22 @@ var algorithms = []string{"RS256", "PS256", "ES256", "ES384", "EdDSA"}
 var (
 	// compact is RFC 7515 §7.1. Go's base64 skips line breaks, so we look first.
 	compact = regexp.MustCompile(`^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$`)
-	keyID   = regexp.MustCompile(`^"[A-Za-z0-9_-]{1,64}"$`) // as JSON: a number is no kid
+	keyID   = keyForm{regexp.MustCompile(`^"[A-Za-z0-9_-]{1,64}"$`), `1 to 64 letters, digits and "_-"`}
 	tokenID = regexp.MustCompile(`^[ -~]{1,128}$`)
 )
+
+// A keyForm is what a kid may look like, as JSON: a number is none.
+type keyForm struct {
+	*regexp.Regexp
+	says string
+}
 
 // A verifier believes the assertions that one SignedActors describes.
 type verifier struct {
 	parser           *jwt.Parser
 	issuer, audience string
 	keys             KeySet
-	subjects         map[string]bool // ids, and prefixes that end in ":"
+	subjects         subjects
 	admin            Claim
 	now              func() time.Time
 }
@@ -52,10 +58,7 @@ type proof struct {
 // newVerifier takes a config without problems. Every option is needed: the
 // library's defaults accept a token without exp, iss or aud.
 func newVerifier(c SignedActors, now func() time.Time) *verifier {
-	v := &verifier{issuer: c.Issuer, audience: c.Audience, keys: c.Keys, subjects: map[string]bool{}, admin: c.Admin, now: now}
-	for _, s := range c.Subjects {
-		v.subjects[s] = true
-	}
+	v := &verifier{issuer: c.Issuer, audience: c.Audience, keys: c.Keys, subjects: newSubjects(c.Subjects), admin: c.Admin, now: now}
 	v.parser = jwt.NewParser(
 		jwt.WithValidMethods(algorithms),
 		jwt.WithExpirationRequired(),
@@ -104,9 +107,23 @@ func (v *verifier) still(a Actor) fault.Reason {
 }
 
 // believes reports whether id, an actor id, is among the subjects.
-func (v *verifier) believes(id string) bool {
+func (v *verifier) believes(id string) bool { return v.subjects.hold(id) }
+
+// subjects are ids of actors, and "user:" or "service:" for all of a kind.
+type subjects map[string]bool
+
+func newSubjects(list []string) subjects {
+	s := subjects{}
+	for _, id := range list {
+		s[id] = true
+	}
+	return s
+}
+
+// hold reports whether id, an actor id, is one of them.
+func (s subjects) hold(id string) bool {
 	kind, _, _ := strings.Cut(id, ":")
-	return v.subjects[id] || v.subjects[kind+":"]
+	return s[id] || s[kind+":"]
 }
 
 // token returns an assertion that is signed by one of our keys, from the issuer,
@@ -122,10 +139,10 @@ func (v *verifier) token(assertion secret.Text) (_ *jwt.Token, problem string) {
 		return nil, "not a signed JWT in compact form"
 	}
 	parts := strings.Split(text, ".")
-	if problem := headerProblem(parts[0]); problem != "" {
+	if problem := headerProblem(parts[0], keyID); problem != "" {
 		return nil, problem
 	}
-	if problem := claimsProblem(parts[1]); problem != "" {
+	if problem := claimsProblem(parts[1], registered); problem != "" {
 		return nil, problem
 	}
 	token, err := v.parser.Parse(text, v.key)
@@ -149,7 +166,7 @@ var errNoKey = errors.New("no key")
 
 // headerProblem checks the first segment. The library looks at alg and at
 // nothing else in it.
-func headerProblem(segment string) string {
+func headerProblem(segment string, kids keyForm) string {
 	header, problem := members(segment)
 	if problem != "" {
 		return "header: " + problem
@@ -165,20 +182,20 @@ func headerProblem(segment string) string {
 	if typ, there := header["typ"]; there && string(typ) != `"JWT"` {
 		return `header: typ is not "JWT"`
 	}
-	if kid, there := header["kid"]; there && !keyID.Match(kid) {
-		return `header: kid must be 1 to 64 letters, digits and "_-"`
+	if kid, there := header["kid"]; there && !kids.Match(kid) {
+		return "header: kid must be " + kids.says
 	}
 	return ""
 }
 
 // claimsProblem checks the second segment before the library reads it: two
 // spellings of one claim are two answers, and readers differ in which they take.
-func claimsProblem(segment string) string {
+func claimsProblem(segment string, read []string) string {
 	claims, problem := members(segment)
 	if problem != "" {
 		return "claims: " + problem
 	}
-	for _, known := range []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti"} {
+	for _, known := range read {
 		for name := range claims {
 			if name != known && strings.EqualFold(name, known) {
 				return "claims: another spelling of " + known
@@ -187,6 +204,9 @@ func claimsProblem(segment string) string {
 	}
 	return ""
 }
+
+// registered are the claims of RFC 7519 §4.1.
+var registered = []string{"iss", "sub", "aud", "exp", "nbf", "iat", "jti"}
 
 func members(segment string) (_ map[string]strictjson.Raw, problem string) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(segment)

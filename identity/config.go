@@ -17,6 +17,7 @@ type CallerConfig struct {
 	Asserted     []string   // actor ids this caller may name, exactly
 	Signed       *SignedActors
 	Approvers    *SignedActors // whose decisions about calls it may bring; nil: nobody's
+	SignIn       *SignIn       // in place of all that stands above but ID and Roles: the caller is people at the page
 }
 
 // SignedActors says which assertions of a caller are believed.
@@ -32,12 +33,16 @@ type SignedActors struct {
 type Claim struct{ Name, Value string }
 
 // confused names callers whose assertions of actors would pass for assertions of
-// approvers: who carries one to us could approve with it.
+// approvers: who carries one to us could approve with it; and people whose ID tokens
+// would pass for either.
 func confused(callers []CallerConfig) (found []error) {
 	for _, a := range callers {
 		for _, b := range callers {
 			if a.Approvers != nil && b.Signed != nil && a.Approvers.Issuer == b.Signed.Issuer && a.Approvers.Audience == b.Signed.Audience {
 				found = append(found, fmt.Errorf("caller %.64q: approvers: issuer and audience are those of the actors of caller %.64q; give approvers an audience of their own", a.ID, b.ID))
+			}
+			if a.SignIn != nil {
+				found = append(found, a.SignIn.doubled(a.ID, b)...)
 			}
 		}
 	}
@@ -79,7 +84,7 @@ func (c CallerConfig) problems() (found []error) {
 			add("role %.64q: roles are operate, approve, audit and admin", r)
 		}
 	}
-	if n := len(c.BearerSHA256); n == 0 || n > 2 {
+	if n := len(c.BearerSHA256); c.SignIn == nil && (n == 0 || n > 2) {
 		add("%d entries in bearer_sha256: one, or two while a bearer is rotated", n)
 	}
 	for _, digest := range c.BearerSHA256 {
@@ -97,6 +102,9 @@ func (c CallerConfig) problems() (found []error) {
 	}
 	if c.Approvers != nil {
 		found = append(found, c.approverProblems()...)
+	}
+	if c.SignIn != nil {
+		found = append(found, c.signInProblems()...)
 	}
 	return found
 }

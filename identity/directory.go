@@ -18,6 +18,7 @@ type Directory struct {
 	bearers []bearer
 	listed  map[[32]byte]*entry // :: digest of a bearer → its caller
 	callers map[string]*entry   // :: id →
+	people  *door               // nil: nobody signs in
 }
 
 // A bearer is one credential of one caller.
@@ -58,6 +59,12 @@ func NewDirectory(callers []CallerConfig, now func() time.Time) (*Directory, err
 			d.listed[digest] = e
 			d.bearers = append(d.bearers, bearer{digest, e})
 		}
+		if c.SignIn != nil {
+			if d.people != nil {
+				found = append(found, fmt.Errorf("sign_in: caller %.64q has one already", d.people.entry.id))
+			}
+			d.people = newDoor(*c.SignIn, e, now)
+		}
 		for _, p := range found {
 			problems = append(problems, fmt.Errorf("caller %.64q: %w", c.ID, p))
 		}
@@ -93,7 +100,7 @@ var token68 = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 func (d *Directory) Caller(h http.Header) (Caller, error) {
 	if token, ok := readBearer(h); ok {
 		if b := d.find(token.Digest()); b != nil {
-			return Caller{b.entry, b}, nil
+			return Caller{entry: b.entry, shown: b}, nil
 		}
 	}
 	return Caller{}, fault.New("identity.Caller", fault.CallerUnknown, "one Authorization header with the bearer of a known caller is needed")
@@ -133,8 +140,11 @@ func (d *Directory) find(digest [32]byte) *bearer {
 // It looks a digest up, where [Directory.Caller] compares with all of them:
 // nobody can guess here, the bearer has been proven.
 func (d *Directory) Still(c Caller, r Role, a Actor) fault.Reason {
-	if c.IsZero() {
+	switch {
+	case c.IsZero():
 		return fault.CallerUnknown
+	case c.shown == nil:
+		return d.stillPerson(*c.person, r, a)
 	}
 	e, listed := d.listed[c.shown.digest]
 	switch {

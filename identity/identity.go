@@ -1,7 +1,7 @@
 // Package identity verifies who is calling and for whom.
 //
-// It is the only constructor of [Caller], [Actor] and [Approver]: a function that takes one
-// need not check it, and nothing else in the program can make one.
+// It is the only constructor of [Caller], [Actor], [Approver] and [Person]: a function that
+// takes one need not check it, and nothing else in the program can make one.
 //
 // What always holds:
 //
@@ -11,7 +11,10 @@
 //     entry allows: signed by an issuer bound to that caller, or asserted by
 //     name from the caller's own list. Absence denies.
 //   - Who decides about a call of others is verified, too, and in no other way
-//     than by an assertion (approver.go).
+//     than by an assertion (approver.go) or by signing in (person.go).
+//   - Who signs in is proven by an ID token for the one entry that has sign_in, and
+//     has the roles that the token's claims give. Nobody operates, or is an
+//     administrator of the broker, by signing in.
 //   - Nothing in a request body, a query or any other header says who acts.
 //   - What a newer configuration no longer believes, [Directory.Still] says: a
 //     caller and an actor keep what they were proven by.
@@ -39,8 +42,9 @@ const (
 // A Caller is an authenticated program or person. The zero Caller is nobody:
 // it has no role and speaks for no actor.
 type Caller struct {
-	entry *entry
-	shown *bearer // what it proved itself with
+	entry  *entry
+	shown  *bearer // what it proved itself with; nil: person has signed in
+	person *Person
 }
 
 // ID returns the caller's name in the configuration.

@@ -50,6 +50,7 @@ type Snapshot struct {
 	Store     Store
 	Keys      Keys
 	Audit     Audit
+	UI        *UI           // nil: no web page
 	Timeout   time.Duration // operation.timeout
 	Calls     Calls
 	Stop      Stop
@@ -110,6 +111,11 @@ type Keys struct {
 type Audit struct {
 	Heads  string // path of the file; empty: none
 	Stdout bool   // to the process's standard output
+}
+
+// UI is the web page.
+type UI struct {
+	Origin string // what browsers have in the address bar, as in "https://broker.example.org"; empty: "http://" and the address of listen.api
 }
 
 // A SealingKey is in a file, or stays in Vault.
