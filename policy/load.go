@@ -83,6 +83,7 @@ func (l *loader) snapshot(file string) *Snapshot {
 		Stop:   readStop(root.child("stop")),
 		grants: map[string]map[string]*Grant{},
 	}
+	s.UI = readUI(root, s.Listen)
 	if s.Audit != (Audit{}) && s.Keys.Audit == "" {
 		root.report("audit", "needs keys.audit: without a key there are no signed heads")
 	}

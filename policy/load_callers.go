@@ -15,24 +15,41 @@ func readCallers(root *section) (map[string]*Caller, []identity.CallerConfig) {
 	var entries []identity.CallerConfig
 	servers := root.names("servers")
 	digests := map[[32]byte]string{} // → the caller it belongs to
+	people := ""                     // the caller that has sign_in
 	for id, s := range root.children("callers", callerID) {
-		s.need("roles", "bearer_sha256")
 		s.notYet("client_cert", "jwt")
-		callers[id] = &Caller{
-			ID:      id,
-			Servers: s.texts("servers", 4096, among("servers", servers)),
-			Zone:    Zone(max(1, s.choice("zone", zones...))),
-			Where:   s.where(),
+		callers[id] = &Caller{ID: id, Zone: 1, Where: s.where()}
+		entry := identity.CallerConfig{ID: id}
+		switch {
+		case !s.has("sign_in"):
+			readProgram(s, callers[id], &entry, servers, digests)
+		case people != "":
+			s.report("sign_in", "is at caller "+quote(people)+" already; people come in at one of them")
+			s.skip()
+		default:
+			people = id
+			readSignIn(s, &entry)
 		}
-		entry := identity.CallerConfig{ID: id, BearerSHA256: readDigests(s, id, digests)}
-		for _, role := range s.texts("roles", 4, oneOf("operate", "approve", "audit", "admin")) {
-			entry.Roles = append(entry.Roles, identity.Role(role))
-		}
-		readActors(s.child("actors"), &entry)
-		entry.Approvers = readSigned(s.child("approvers"))
 		entries = append(entries, entry)
 	}
+	if people != "" && !root.has("ui") {
+		root.report("callers", "holds sign_in at "+quote(people)+", which needs ui: without the page nobody signs in")
+	}
 	return callers, entries
+}
+
+// readProgram reads a caller that proves itself by a bearer.
+func readProgram(s *section, c *Caller, entry *identity.CallerConfig, servers []string, digests map[[32]byte]string) {
+	s.asked = append(s.asked, "sign_in")
+	s.need("roles", "bearer_sha256")
+	c.Servers = s.texts("servers", 4096, among("servers", servers))
+	c.Zone = Zone(max(1, s.choice("zone", zones...)))
+	entry.BearerSHA256 = readDigests(s, c.ID, digests)
+	for _, role := range s.texts("roles", 4, oneOf("operate", "approve", "audit", "admin")) {
+		entry.Roles = append(entry.Roles, identity.Role(role))
+	}
+	readActors(s.child("actors"), entry)
+	entry.Approvers = readSigned(s.child("approvers"))
 }
 
 // readDigests reads the SHA-256 of one bearer, or of two while it is rotated.
@@ -85,18 +102,19 @@ func readSigned(s *section) *identity.SignedActors {
 		Audience: s.text("audience", audience),
 		Subjects: s.texts("subjects", 1024, actorOrPrefix),
 		Keys:     s.keySet("jwks"),
-		Admin:    readClaim(s.child("admin")),
+		Admin:    readClaim(s.child("admin"), claimName),
 	}
 }
 
-// readClaim reads which claim of an assertion says that its actor is an administrator.
-func readClaim(s *section) (c identity.Claim) {
+// readClaim reads which claim says something, and by which value: of an assertion, that
+// its actor is an administrator.
+func readClaim(s *section, name rule) (c identity.Claim) {
 	if s == nil {
 		return c
 	}
 	defer s.end()
 	s.need("claim", "value")
-	return identity.Claim{Name: s.text("claim", claimName), Value: s.text("value", audience)}
+	return identity.Claim{Name: s.text("claim", name), Value: s.text("value", audience)}
 }
 
 // claimName leaves out the claims that mean something else already (RFC 7519 §4.1).

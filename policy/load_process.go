@@ -95,8 +95,7 @@ func vaultAddress(s string) string {
 	if path, ok := strings.CutPrefix(s, "unix:"); ok {
 		return socketPath(path)
 	}
-	own := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-	u, what := endpoint(s, own)
+	u, what := endpoint(s, thisMachine)
 	if what == "" && u.Path != "" {
 		return "must not have a path, nor a slash at its end"
 	}
