@@ -315,14 +315,14 @@ func (b *Broker) expire(ctx context.Context) {
 	}
 }
 
-// Handler is the API without its listener.
+// handler is the API, and the page, without their listener.
 func (b *Broker) handler() http.Handler {
 	var hosts []string
 	if b.api.Addr().Network() != "unix" {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
-	return httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
-		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})
+	return b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
+		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat}))
 }
 
 // Ready is nil when an operation could run now; else it says what is missing.
