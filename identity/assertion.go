@@ -89,7 +89,7 @@ func (v *verifier) verify(assertion secret.Text) (Actor, error) {
 	case !v.believes(sub):
 		return Actor{}, refuse(fault.ActorNotAllowed, "this caller may not bring assertions for this actor")
 	}
-	key, _ := v.key(token) // it has verified the token
+	key, _ := v.keys.key(token) // it has verified the token
 	return Actor{sub, jti, &proof{v.issuer, v.audience, key, v.admin.in(claims)}}, nil
 }
 
@@ -145,24 +145,12 @@ func (v *verifier) token(assertion secret.Text) (_ *jwt.Token, problem string) {
 	if problem := claimsProblem(parts[1], registered); problem != "" {
 		return nil, problem
 	}
-	token, err := v.parser.Parse(text, v.key)
+	token, err := v.parser.Parse(text, v.keys.key)
 	if err != nil { // then there may be a token all the same; it proves nothing
 		return nil, inOurWords(err)
 	}
 	return token, v.boundsProblem(token.Claims.(jwt.MapClaims))
 }
-
-// key returns the key for an assertion: the one with its kid, if its type fits
-// the algorithm in the header.
-func (v *verifier) key(t *jwt.Token) (any, error) {
-	kid, _ := t.Header["kid"].(string)
-	if key := v.keys.find(kid, t.Method.Alg()); key != nil {
-		return key, nil
-	}
-	return nil, errNoKey
-}
-
-var errNoKey = errors.New("no key")
 
 // headerProblem checks the first segment. The library looks at alg and at
 // nothing else in it.

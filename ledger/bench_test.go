@@ -15,7 +15,9 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
 )
 
@@ -249,4 +251,53 @@ func commits(b *testing.B, l *ledger.Ledger, beside func() bool) (took []time.Du
 
 func percentile(sorted []time.Duration, p int) time.Duration {
 	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+}
+
+// BenchmarkSearch is an auditor's page of 100 of a million operations of 10,000 actors at
+// 100 servers with 3 tools each, one of them called seldom, and the uses of all of them.
+func BenchmarkSearch(b *testing.B) {
+	s, err := store.Open(b.Context(), store.Config{Path: filepath.Join(b.TempDir(), "broker.db")})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	l := ledger.New(s, ledger.Config{})
+	fill(b, s, l, 1_000_000)
+	err = s.Commit(b.Context(), func(tx *store.Tx) error {
+		for _, update := range []string{
+			`UPDATE operations SET created = created + rowid * 1000000, actor = 'user:' || (rowid % 10000), server = 'server' || (rowid % 100),
+				tool = CASE WHEN rowid % 100000 = 7 THEN 'seldom' ELSE 'tool' || (rowid % 3) END, state = CASE WHEN rowid % 1000 = 0 THEN 'unknown' ELSE state END`,
+			`DELETE FROM uses`,
+			`INSERT INTO uses SELECT actor, profile, server, tool, COUNT(*), MAX(created) FROM operations GROUP BY 1, 2, 3, 4`,
+		} {
+			if _, err := tx.Exec(update); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, search := range map[string]ledger.Search{
+		"all": {}, "actor": {Actor: "user:7"}, "server": {Server: "server7"}, "tool": {Server: "server7", Tool: "tool1"}, "seldom": {Server: "server7", Tool: "seldom"},
+		"state": {State: fault.InDoubt}, "key": {RequestKey: "key0999999"}, "no-index": {Tool: "nowhere"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if _, _, err := l.Search(b.Context(), search, ledger.Place{}, 100); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("uses", func(b *testing.B) {
+		for b.Loop() {
+			uses, _, err := l.Uses(b.Context(), policy.Filter{}, "", "~")
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportMetric(float64(len(uses)), "uses")
+		}
+	})
 }

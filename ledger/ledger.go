@@ -181,7 +181,7 @@ var errKnown = errors.New("the operation is known")
 // the store; or one of Vault's where results are sealed by a key there and it gives
 // no data key. It is asked for here since sealing happens inside the one writer.
 func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
-	return l.start(ctx, op, fault.Reserved, named(rec, audit.Decision, "", 0), func(*store.Tx, *Operation) error { return nil })
+	return l.start(ctx, op, fault.Reserved, named(rec, audit.Decision, "", 0), func(tx *store.Tx, op *Operation) error { return use(tx, *op) })
 }
 
 // start is Begin and Ask: to state, and what else belongs to that in the same commit.

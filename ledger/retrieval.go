@@ -57,28 +57,36 @@ func (l *Ledger) all(ctx context.Context, op, where string, args ...any) ([]Oper
 }
 
 func (l *Ledger) query(ctx context.Context, query string, args ...any) ([]Operation, error) {
+	list := []Operation{}
+	err := l.each(ctx, query, args, func(r *row) (bool, error) {
+		op, err := r.operation()
+		list = append(list, l.dated(l.vouched(op)))
+		return true, err
+	})
+	return list, err
+}
+
+// each gives do the rows of a query as long as it wants more.
+func (l *Ledger) each(ctx context.Context, query string, args []any, do func(*row) (more bool, err error)) error {
 	stmt, err := l.statement(query)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	rows, err := stmt.QueryContext(ctx, args...)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer rows.Close()
-	list := []Operation{}
 	for rows.Next() {
 		var r row
 		if err := rows.Scan(r.dest()...); err != nil {
-			return nil, err
+			return err
 		}
-		op, err := r.operation()
-		if err != nil {
-			return nil, err
+		if more, err := do(&r); err != nil || !more {
+			return err
 		}
-		list = append(list, l.dated(l.vouched(op)))
 	}
-	return list, rows.Err()
+	return rows.Err()
 }
 
 // opened has the result as it was. One that was changed in the file is closed

@@ -184,7 +184,29 @@ var migrations = []string{
 		tree       BYTEA  NOT NULL,
 		checkpoint TEXT   NOT NULL
 	);`,
+	// What auditors look for, over all callers. A key is found without them, too, by the
+	// index that was there, turned round: none more to write.
+	`DROP INDEX operations_key;
+	CREATE UNIQUE INDEX operations_key ON operations (request_key, caller, actor);
+	CREATE INDEX operations_actor  ON operations (actor, created);
+	CREATE INDEX operations_server ON operations (server, created, tool);
+	CREATE INDEX operations_failed ON operations (state, created)
+		WHERE state IN ('tool_error', 'rpc_error', 'refused', 'not_sent', 'unknown', 'resolved_ran', 'resolved_not_ran');`,
+	// How often each grant let an operation begin at each tool. No sweep takes it away.
+	`CREATE TABLE uses (
+		actor   TEXT   NOT NULL,
+		profile TEXT   NOT NULL,
+		server  TEXT   NOT NULL,
+		tool    TEXT   NOT NULL,
+		uses    BIGINT NOT NULL,
+		last    BIGINT NOT NULL,
+		PRIMARY KEY (actor, profile, server, tool)
+	);`,
 }
+
+// CountsUses is the migration that made the table uses: what began before it was
+// applied is not counted.
+const CountsUses = 14
 
 // schema is the number of the last migration that the file has seen; 0: it is
 // new. A file that a newer broker has written is refused.

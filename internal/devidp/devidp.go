@@ -3,7 +3,8 @@
 //
 // The protocol is not ours: the engine of github.com/zitadel/oidc reads the
 // requests, authenticates the clients, verifies subject tokens, signs and words
-// the errors. Ours is who may have what (engine.go), the handles by which a
+// the errors. Ours is who may have what (engine.go), a page on which people sign in
+// for OpenID Connect's code flow (login.go), the handles by which a
 // test looks at what happened, and the ways to break it (breaks.go).
 //
 // What always holds:
@@ -13,10 +14,11 @@
 //   - The token's sub is the subject token's, exactly, and act.sub is the
 //     client (RFC 8693 §4.1).
 //   - What was issued is no subject token in its turn.
+//   - People sign in for a redirect URI of the client's own, and with PKCE (S256) alone.
 //   - [Provider.Requests] never holds a token.
 //
-// It has no users, no login page, no refresh tokens and no persistence: its key
-// is made at the start. The engine writes a few lines to slog's default logger.
+// It has no passwords, no refresh tokens and no persistence: its key
+// is made at the start, and who signs in says who it is. The engine writes a few lines to slog's default logger.
 package devidp
 
 import (
@@ -39,15 +41,24 @@ type Config struct {
 	Addr    string        // a loopback address and port; empty: 127.0.0.1 and a free port
 	TTL     time.Duration // of an issued token; 0: five minutes
 	Clients []Client
+	Users   []User // whom the page offers; any other name can be typed there
 }
 
-// A Client may exchange tokens.
+// A User signs in.
+type User struct {
+	Sub    string         // as in "8"
+	Claims map[string]any // of its ID tokens, besides
+}
+
+// A Client may exchange tokens, or have people sign in.
 type Client struct {
 	ID     string
 	Auth   string              // "basic" or "post" (either is taken for both), "private_key_jwt" or "none"
 	Secret string              // basic, post
 	Key    crypto.PublicKey    // private_key_jwt: RSA (RS256, PS256) or P-256 (ES256); aud must be the issuer
 	Allow  map[string][]string // audience → scopes
+
+	Redirects []string // redirect URIs; empty: nobody signs in there
 }
 
 // A Grant is an exchange that was allowed and is about to be issued.
@@ -75,12 +86,15 @@ type Provider struct {
 	issuer string
 	ttl    time.Duration
 	key    key
+	users  []User
 
 	mu       sync.Mutex
 	clients  map[string]Client
 	requests []Request
 	issued   []string
-	revoked  map[string]bool // by jti
+	revoked  map[string]bool          // by jti
+	wanted   map[string]authorization // by id; who signs in, until the code was used
+	codes    map[string]string        // → id
 	alter    func(*Grant)
 	broken   func(http.Handler) http.Handler
 }
@@ -104,7 +118,10 @@ func Start(c Config) (*Provider, error) {
 		ttl:     c.TTL,
 		key:     newKey(),
 		clients: make(map[string]Client),
+		users:   c.Users,
 		revoked: make(map[string]bool),
+		wanted:  make(map[string]authorization),
+		codes:   make(map[string]string),
 	}
 	if p.ttl == 0 {
 		p.ttl = 5 * time.Minute
@@ -130,6 +147,9 @@ func (p *Provider) Issuer() string { return p.issuer }
 
 // TokenEndpoint is where tokens are exchanged.
 func (p *Provider) TokenEndpoint() string { return p.issuer + "/oauth/token" }
+
+// AuthorizationEndpoint is where browsers go to sign in.
+func (p *Provider) AuthorizationEndpoint() string { return p.issuer + "/authorize" }
 
 // RevocationEndpoint is that of RFC 7009.
 func (p *Provider) RevocationEndpoint() string { return p.issuer + "/revoke" }

@@ -20,17 +20,30 @@ import (
 // newEngine binds the engine to p. What has no endpoint here is not served.
 func newEngine(p *Provider) (http.Handler, error) {
 	provider, err := op.NewProvider(
-		&op.Config{AuthMethodPost: true, AuthMethodPrivateKeyJWT: true},
+		&op.Config{AuthMethodPost: true, AuthMethodPrivateKeyJWT: true, CodeMethodS256: true, CryptoKey: chance()},
 		&storage{p: p}, op.StaticIssuer(p.issuer), op.WithAllowInsecure())
 	if err != nil {
 		return nil, err
 	}
 	legacy := op.NewLegacyServer(provider, op.Endpoints{
-		Token:      op.NewEndpoint("oauth/token"),
-		Revocation: op.NewEndpoint("revoke"),
-		JwksURI:    op.NewEndpoint("keys"),
+		Authorization: op.NewEndpoint("authorize"),
+		Token:         op.NewEndpoint("oauth/token"),
+		Revocation:    op.NewEndpoint("revoke"),
+		JwksURI:       op.NewEndpoint("keys"),
 	})
-	return op.RegisterLegacyServer(&server{legacy, p}, http.NotFound), nil
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /login", p.showLogin)
+	mux.HandleFunc("POST /login", func(w http.ResponseWriter, r *http.Request) {
+		p.login(w, r, provider, func(id string) string { return p.issuer + "/authorize/callback?id=" + id })
+	})
+	mux.Handle("/", op.RegisterLegacyServer(&server{legacy, p}, op.AuthorizeCallbackHandler(provider)))
+	return mux, nil
+}
+
+// chance is a key for codes: they hold the id of their request.
+func chance() (key [32]byte) {
+	rand.Read(key[:])
+	return key
 }
 
 // server is the engine with one step of its own: a grant may be altered between
@@ -60,6 +73,15 @@ func (s *server) TokenExchange(ctx context.Context, r *op.ClientRequest[oidc.Tok
 	s.p.issued = append(s.p.issued, resp.AccessToken)
 	s.p.mu.Unlock()
 	return op.NewResponse(resp), nil
+}
+
+// CodeExchange needs the verifier of every client, where the engine lets one with a
+// secret go without.
+func (s *server) CodeExchange(ctx context.Context, r *op.ClientRequest[oidc.AccessTokenRequest]) (*op.Response, error) {
+	if r.Data.CodeVerifier == "" {
+		return nil, oidc.ErrInvalidRequest().WithDescription("code_verifier is needed")
+	}
+	return s.LegacyServer.CodeExchange(ctx, r)
 }
 
 // granted is a request with the parts of Grant in their place.
@@ -197,18 +219,20 @@ func (r registered) AuthMethod() oidc.AuthMethod {
 	}
 }
 func (r registered) GrantTypes() []oidc.GrantType {
-	return []oidc.GrantType{oidc.GrantTypeTokenExchange}
+	return []oidc.GrantType{oidc.GrantTypeTokenExchange, oidc.GrantTypeCode}
 }
 func (r registered) AccessTokenType() op.AccessTokenType { return op.AccessTokenTypeJWT }
 func (r registered) ApplicationType() op.ApplicationType { return op.ApplicationTypeWeb }
-func (r registered) IDTokenLifetime() time.Duration      { return 0 }
+func (r registered) IDTokenLifetime() time.Duration      { return idTokenLife }
 func (r registered) ClockSkew() time.Duration            { return 0 }
-func (r registered) RedirectURIs() []string              { return nil }
+func (r registered) RedirectURIs() []string              { return r.c.Redirects }
 func (r registered) PostLogoutRedirectURIs() []string    { return nil }
-func (r registered) ResponseTypes() []oidc.ResponseType  { return nil }
-func (r registered) LoginURL(string) string              { return "" }
-func (r registered) DevMode() bool                       { return false }
-func (r registered) IsScopeAllowed(string) bool          { return false }
+func (r registered) ResponseTypes() []oidc.ResponseType {
+	return []oidc.ResponseType{oidc.ResponseTypeCode}
+}
+func (r registered) LoginURL(id string) string  { return "/login?id=" + id }
+func (r registered) DevMode() bool              { return false }
+func (r registered) IsScopeAllowed(string) bool { return true } // all of them give the same
 func (r registered) IDTokenUserinfoClaimsAssertion() bool {
 	return false
 }
@@ -216,6 +240,8 @@ func (r registered) RestrictAdditionalIdTokenScopes() func([]string) []string   
 func (r registered) RestrictAdditionalAccessTokenScopes() func([]string) []string { return unchanged }
 
 func unchanged(scopes []string) []string { return scopes }
+
+const idTokenLife = 5 * time.Minute
 
 // key signs; public is the half of it that is published.
 type key struct {
