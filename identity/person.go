@@ -165,6 +165,11 @@ func (o *door) verify(ctx context.Context, text, nonce string, keys oidc.KeySet)
 
 // meant checks what the library leaves to its users.
 func (o *door) meant(t *oidc.IDToken, claims map[string]any, nonce string) string {
+	for _, name := range []string{"exp", "nbf", "iat"} {
+		if value, there := claims[name]; there && !isNumber(value) { // the library takes texts, too
+			return name + " is not a number"
+		}
+	}
 	azp, named := claims["azp"]
 	switch {
 	case t.Issuer != o.Issuer: // the library takes two spellings for Google
@@ -180,6 +185,8 @@ func (o *door) meant(t *oidc.IDToken, claims map[string]any, nonce string) strin
 	}
 	return ""
 }
+
+func isNumber(v any) bool { _, ok := v.(float64); return ok }
 
 // reads are the claims that decide here, of which there may be no other spelling.
 func (o *door) reads() []string {
