@@ -16,7 +16,8 @@
 // deploy/vault/setup.sh does it.
 //
 // Who is there: user:7 may read records and archive, user:8 is known and has no
-// grant. Which tools are there: whoami, slow (argument seconds), fail, drop (does
+// grant. At the broker's page user:6 may audit, user:8 approve, user:9 both; user:7 may
+// nothing there (page.go). Which tools are there: whoami, slow (argument seconds), fail, drop (does
 // its work and drops the connection, or answers of no use as its argument then says:
 // 504, cut, late and others) and job (looks up what drop did).
 //
@@ -172,7 +173,7 @@ func (r *Rig) start(ctx context.Context, o Options) error {
 // a real one, the Vault.
 func (r *Rig) startCounterparts(o Options) (err error) {
 	scopes := map[string][]string{"mcp-records": {"records.read", "records.write"}, "mcp-archive": {"records.read"}}
-	r.Provider, err = devidp.Start(devidp.Config{Clients: []devidp.Client{{ID: "broker", Auth: "basic", Secret: r.clientKey, Allow: scopes}}})
+	r.Provider, err = devidp.Start(devidp.Config{Clients: []devidp.Client{{ID: "broker", Auth: "basic", Secret: r.clientKey, Allow: scopes}}, Users: people})
 	if err != nil {
 		return err
 	}
@@ -259,6 +260,7 @@ func (r *Rig) startBroker(ctx context.Context, o Options, environ ...string) (er
 		}
 	}
 	if o.Binary != "" {
+		r.welcome()
 		return r.startProcess(ctx, o, environ)
 	}
 	snapshot, err := policy.Load(r.ConfigPath)
@@ -281,6 +283,7 @@ func (r *Rig) startBroker(ctx context.Context, o Options, environ ...string) (er
 		return err
 	}
 	r.URL = r.Broker.Address()
+	r.welcome()
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.stop, r.served = stop, make(chan error, 1)
 	go func() { r.served <- r.Broker.Serve(serving) }()

@@ -26,6 +26,7 @@ vault:
   hold: {role: broker-op}
 store: {path: "DATABASE"}
 operation: {timeout: 5s}
+ui: {}
 
 callers:
   gateway:
@@ -52,6 +53,10 @@ callers:
   auditor:
     roles: [audit]
     bearer_sha256: ["AUDITOR"]
+  reviewers:
+    roles: [audit, approve]
+    sign_in: {issuer: "PROVIDER", allow_cidrs: ["127.0.0.0/8"], client_id: page, subjects: ["user:"], admin: {claim: groups, value: admins},
+      audit: {claim: groups, value: auditors}, approve: {claim: groups, value: approvers}}
 
 profiles:
   company:

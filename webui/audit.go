@@ -22,10 +22,10 @@ const recordsShown = 100
 type auditPage struct {
 	Filter        auditlog.Filter
 	Records       []shownRecord
-	Older, Newer  string // queries; empty: there are none
+	Older, Newer  string // addresses; empty: there are none
 	Head          auditlog.Head
 	From, To      uint64 // the records that were looked at
-	Export        string // query of the same filter
+	Export, OCSF  string // addresses of files, by the same filter
 	Verified      *audit.Report
 	VerifyProblem string
 }
@@ -78,16 +78,13 @@ func (u *UI) records(ctx context.Context, v *visit, p auditPage) (answer, error)
 		p.Records = append(p.Records, r)
 	}
 	slices.Reverse(p.Records)
-	q := v.http.URL.Query()
-	q.Del("after")
-	p.Export = q.Encode()
+	query := v.http.URL.RawQuery
+	p.Export, p.OCSF = "/ui/audit/export?"+query, "/ui/audit/export?format=ocsf&"+query
 	if page.Next < page.Head {
-		q.Set("after", strconv.FormatUint(page.Next, 10))
-		p.Newer = q.Encode()
+		p.Newer = v.again("after", strconv.FormatUint(page.Next, 10))
 	}
 	if after > 0 {
-		q.Set("after", strconv.FormatUint(after-min(after, step), 10))
-		p.Older = q.Encode()
+		p.Older = v.again("after", strconv.FormatUint(after-min(after, step), 10))
 	}
 	return answer{page: "audit", title: "Audit", model: p}, nil
 }

@@ -25,7 +25,7 @@ type grantsPage struct {
 	Filter         policy.Filter
 	Show           string
 	Rows           []grantRow
-	Newer, Older   string    // queries of the pages before and after; empty: there is none
+	Newer, Older   string    // addresses of the pages before and after; empty: there is none
 	Counted        time.Time // since when uses are counted
 	Servers, Shows []string
 }
@@ -90,9 +90,7 @@ func (u *UI) grantsAnswer(v *visit, p grantsPage, number int) answer {
 }
 
 func atPage(v *visit, number int) string {
-	q := v.http.URL.Query()
-	q.Set("page", strconv.Itoa(number))
-	return q.Encode()
+	return v.again("page", strconv.Itoa(number))
 }
 
 // granted yields the rows of the newest configuration, with their uses.
@@ -156,7 +154,7 @@ func (u *UI) explain(ctx context.Context, v *visit) (answer, error) {
 		return answer{}, err
 	}
 	s := u.Policy.Current()
-	p := explainPage{Case: c, Back: url.Values{"actor": {c.Actor}, "server": {c.Server}}.Encode()}
+	p := explainPage{Case: c, Back: "/ui/grants?" + url.Values{"actor": {c.Actor}, "server": {c.Server}}.Encode()}
 	for _, caller := range s.Callers() {
 		p.Callers = append(p.Callers, caller.ID)
 	}

@@ -19,7 +19,7 @@ type operationsPage struct {
 	Search ledger.Search
 	States []fault.State
 	List   []ledger.Operation
-	Older  string // query of the next page; empty: this is the last
+	Older  string // address of the next page; empty: this is the last
 	Since  time.Time
 }
 
@@ -40,9 +40,7 @@ func (u *UI) operations(ctx context.Context, v *visit) (answer, error) {
 	}
 	_, p.Since = u.Identity()
 	if next != (ledger.Place{}) {
-		q := v.http.URL.Query()
-		q.Set("before", strconv.FormatInt(next.Created.UnixNano(), 10)+"-"+next.ID)
-		p.Older = q.Encode()
+		p.Older = v.again("before", strconv.FormatInt(next.Created.UnixNano(), 10)+"-"+next.ID)
 	}
 	return answer{page: "operations", title: "Operations", model: p}, nil
 }
@@ -61,7 +59,7 @@ type operationPage struct {
 	Retry fault.Retry
 	Legs  []legBar
 	Span  time.Duration
-	Audit string // query of its records
+	Audit string // address of its records
 }
 
 // A legBar is a leg on the line of its operation's time, in thousandths of its budget.
@@ -88,7 +86,7 @@ func (u *UI) operation(ctx context.Context, v *visit) (answer, error) {
 		return answer{}, err
 	}
 	op := list[0]
-	p := operationPage{Operation: op, Retry: op.Retry(u.Now()), Audit: url.Values{"operation": {id}}.Encode()}
+	p := operationPage{Operation: op, Retry: op.Retry(u.Now()), Audit: "/ui/audit?" + url.Values{"operation": {id}}.Encode()}
 	p.Legs, p.Span = timeline(op.Legs)
 	return answer{page: "operation", title: "Operation", model: p}, nil
 }

@@ -126,6 +126,13 @@ type visit struct {
 // not read.
 func (v *visit) query(name string) string { return v.http.URL.Query().Get(name) }
 
+// again is the address of the visit with another value in its query.
+func (v *visit) again(name, value string) string {
+	q := v.http.URL.Query()
+	q.Set(name, value)
+	return v.http.URL.Path + "?" + q.Encode()
+}
+
 // serve does, in this order: who it is, role, handler.
 func (u *UI) serve(rt route, w http.ResponseWriter, r *http.Request) {
 	v := &visit{http: r, visitor: u.sessions.visitor(r, u.Policy.Current().Directory)}

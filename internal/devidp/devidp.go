@@ -139,6 +139,13 @@ func Start(c Config) (*Provider, error) {
 	return p, nil
 }
 
+// Add has one more client, or another one in place of that of its ID.
+func (p *Provider) Add(c Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clients[c.ID] = c
+}
+
 // Close ends every connection at once.
 func (p *Provider) Close() error { return p.http.Close() }
 

@@ -198,7 +198,9 @@ func (s *storage) SignatureAlgorithms(context.Context) ([]jose.SignatureAlgorith
 func (s *storage) Health(context.Context) error { return nil }
 
 func (p *Provider) client(id string) (Client, bool) {
-	c, known := p.clients[id] // never written after Start
+	p.mu.Lock()
+	c, known := p.clients[id]
+	p.mu.Unlock()
 	return c, known
 }
 
