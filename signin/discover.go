@@ -2,6 +2,7 @@ package signin
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
@@ -69,9 +70,9 @@ func readDocument(body []byte, in identity.SignIn) (doc document, err error) {
 	return doc, nil
 }
 
-// text reads a string; anything else is none.
+// text reads a string of a document that was checked; anything else is none.
 func text(raw strictjson.Raw) (s string) {
-	if len(raw) == 0 || strictjson.Decode(raw, &s) != nil {
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &s) != nil {
 		return ""
 	}
 	return s
@@ -144,7 +145,7 @@ func (k *kept[T]) get(ctx context.Context, from string, now func() time.Time, fi
 		return none, unanswered(ctx, ctx.Err())
 	}
 	if k.from != from {
-		*k = kept[T]{turn: k.turn, from: from}
+		k.from, k.value, k.read, k.next = from, none, time.Time{}, time.Time{}
 	}
 	at := now()
 	there := !k.read.IsZero() && at.Sub(k.read) < longest

@@ -2,6 +2,7 @@ package counterparts
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ issuer: http://127.0.0.1:PORT/dex
 storage: {type: memory}
 web: {http: "127.0.0.1:PORT"}
 expiry: {idTokens: LIFE}
-oauth2: {passwordConnector: local}
+oauth2: {passwordConnector: local, skipApprovalScreen: true}
 enablePasswordDB: true
 staticPasswords:
   - {email: admin@example.com, username: admin, userID: corporate-7, hash: "HASH"}
@@ -91,6 +92,37 @@ func startDex(t testing.TB, config string) string {
 		}
 		return program{path: path, args: []string{"serve", file}, ready: issuer(port) + "/.well-known/openid-configuration"}
 	}))
+}
+
+// A DexPage is where people sign in at the corporate dex, for a client that knows a
+// redirect URI.
+type DexPage struct{ Issuer, ClientID, ClientSecret, Redirect string }
+
+// Page returns it.
+func (d *DexPair) Page() DexPage {
+	return DexPage{d.corporate, "corporate-app", "corporate-app-secret", "http://127.0.0.1/callback"}
+}
+
+// SignIn goes to where the client sent a browser, gives the corporate user's password
+// there, and returns where it is sent then, without going there.
+func (d *DexPair) SignIn(t testing.TB, browser *http.Client, to string) (back *url.URL) {
+	t.Helper()
+	page, err := browser.Get(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Body.Close()
+	stays := *browser
+	stays.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	res, err := stays.PostForm(page.Request.URL.String(), url.Values{"login": {"admin@example.com"}, "password": {"password"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if back, err = res.Location(); err != nil {
+		t.Fatalf("status %d after the password, sent nowhere", res.StatusCode)
+	}
+	return back
 }
 
 // Subject is a new ID token of the corporate user.
