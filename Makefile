@@ -3,7 +3,7 @@
 
 GO ?= go
 
-.PHONY: demo test unit real conformance interop lint vuln newest counterparts vault faults fuzz soak bench
+.PHONY: demo test unit real conformance interop browser lint vuln newest counterparts vault faults fuzz soak bench
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
@@ -11,6 +11,7 @@ unit:       ; $(GO) vet ./... && $(GO) test -race ./...
 real: counterparts ; $(GO) test -race -count=1 -tags real $$(cat test/real-packages)
 conformance: ; sh test/conformance/run.sh
 interop:    ; sh test/providers/interop.sh
+browser:    ; sh test/browser/install.sh && cd test/browser && $(GO) vet ./... && $(GO) test -race -count=1 ./...
 lint:       ; sh test/lint.sh
 vuln:       ; sh test/vuln.sh
 newest:     ; sh test/newest.sh

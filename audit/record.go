@@ -73,14 +73,13 @@ const (
 	Probe  Kind = "probe"  // a server was asked whether it is there; with a reason: in vain
 )
 
+var kinds = []Kind{Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Read, Import, Probe}
+
+// Kinds returns the closed list.
+func Kinds() []Kind { return slices.Clone(kinds) }
+
 // Known reports whether k is in the closed list.
-func (k Kind) Known() bool {
-	switch k {
-	case Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Read, Import, Probe:
-		return true
-	}
-	return false
-}
+func (k Kind) Known() bool { return slices.Contains(kinds, k) }
 
 // A Digest stands for something that does not belong in a record: a request
 // key, arguments, a token. It is SHA-256 and reads as 64 lower-case hex digits.

@@ -2,9 +2,10 @@
 // Framework, version 1.3.0 (https://schema.ocsf.io/1.3.0).
 //
 // What always holds: a record is one event, of a class that docs/audit.md names for
-// its kind; a member of the record stands either in a field of that class or, as it
-// was, under unmapped. Nothing is made up for a field that the record does not know,
-// also where the class asks for one. The events are no chain.
+// its kind, and the event is valid under that class as it was published. A member of
+// the record stands either in a field of the class or, as it was, under unmapped.
+// Nothing is made up for a field that the record does not know: where the class asks
+// for one, the record is an event of a class that does not. The events are no chain.
 package ocsf
 
 import (
@@ -19,45 +20,48 @@ import (
 	"onbehalf.internal/broker/fault"
 )
 
-const version = "1.3.0"
+const (
+	version = "1.3.0"
+	product = "onbehalf-broker" // its vendor too: nobody else makes it
+)
 
 // A class is what a kind of record is an event of.
-type class struct{ category, uid, activity int }
+type class struct{ uid, activity int }
 
 const other = 99 // an activity, or a status, that the class has no number for
 
-var (
-	apiActivity = class{6, 6003, other}
-	unknown     = class{0, 0, other} // Base Event
+const (
+	baseEvent            = 0
+	accountChange        = 3001
+	authorizeSession     = 3003
+	applicationLifecycle = 6002
+	apiActivity          = 6003
 )
 
-// classes are those of the kinds that are not apiActivity.
+// classes are those of the kinds that are not always API Activity: Other.
 var classes = map[audit.Kind]class{
-	audit.Decision:  {3, 3003, 1}, // Authorize Session: Assign Privileges
-	audit.Start:     {6, 6002, 3}, // Application Lifecycle: Start
-	audit.Stop:      {6, 6002, 4}, // Stop
-	audit.Reload:    {6, 6002, 8}, // Update
-	audit.Recovery:  unknown,
-	audit.Retention: unknown,
-	audit.Read:      {6, 6003, 2}, // API Activity: Read
-	audit.Import:    {6, 6003, 2},
-	audit.Probe:     {6, 6003, 2},
-	audit.Drop:      {6, 6003, 4}, // Delete
+	audit.Decision:   {authorizeSession, 1}, // Assign Privileges
+	audit.Suspension: {accountChange, 5},    // Disable
+	audit.Lifting:    {accountChange, 2},    // Enable
+	audit.Start:      {applicationLifecycle, 3},
+	audit.Stop:       {applicationLifecycle, 4},
+	audit.Reload:     {applicationLifecycle, 8}, // Update
+	audit.Recovery:   {baseEvent, other},
+	audit.Retention:  {baseEvent, other},
+	audit.Read:       {apiActivity, 2}, // Read
+	audit.Import:     {apiActivity, 2},
+	audit.Probe:      {apiActivity, 2},
+	audit.Drop:       {apiActivity, 4}, // Delete
 }
 
 // classOf returns the class of a record. Of what can be suspended an actor alone is
-// an account.
-func classOf(kind audit.Kind, actor string) class {
+// an account, and without scopes no privilege is assigned.
+func classOf(kind audit.Kind, left leftMembers) class {
 	c, known := classes[kind]
-	switch {
-	case kind == audit.Suspension && actor != "":
-		return class{3, 3001, 5} // Account Change: Disable
-	case kind == audit.Lifting && actor != "":
-		return class{3, 3001, 2} // Enable
-	case known:
-		return c
+	if !known || c.uid == accountChange && !left.has("actor") || c.uid == authorizeSession && !(left.has("actor") && left.has("scopes")) {
+		return class{apiActivity, other}
 	}
-	return apiActivity
+	return c
 }
 
 // An event has the fields of the classes above that a record can fill.
@@ -70,38 +74,47 @@ type event struct {
 	Severity int         `json:"severity_id"`
 	Time     int64       `json:"time"`
 	Status   int         `json:"status_id"`
-	State    string      `json:"status,omitempty"`
+	Code     string      `json:"status_code,omitempty"`
 	Detail   string      `json:"status_detail,omitempty"`
 	Count    int         `json:"count,omitempty"`
 	Metadata metadata    `json:"metadata"`
-	App      *named      `json:"app,omitempty"`
+	App      *app        `json:"app,omitempty"`
 	Actor    *actor      `json:"actor,omitempty"`
-	User     *uid        `json:"user,omitempty"`
+	User     *user       `json:"user,omitempty"`
 	Rights   []string    `json:"privileges,omitempty"`
 	API      *api        `json:"api,omitempty"`
-	Source   *named      `json:"src_endpoint,omitempty"`
-	Target   *named      `json:"dst_endpoint,omitempty"`
-	Tools    []named     `json:"resources,omitempty"`
+	Source   *endpoint   `json:"src_endpoint,omitempty"`
+	Target   *endpoint   `json:"dst_endpoint,omitempty"`
+	Tools    []resource  `json:"resources,omitempty"`
 	Rest     leftMembers `json:"unmapped,omitempty"`
 }
 
 type (
-	uid struct {
+	user struct {
 		UID string `json:"uid"`
 	}
 	actor struct {
-		User uid `json:"user"`
+		User *user  `json:"user,omitempty"`
+		App  string `json:"app_name,omitempty"`
 	}
 	api struct {
 		Operation string `json:"operation"`
 	}
-	named struct {
+	app struct {
+		Name   string `json:"name"`
+		Vendor string `json:"vendor_name"`
+	}
+	endpoint struct {
+		Name    string `json:"name,omitempty"`
+		Service string `json:"svc_name,omitempty"`
+	}
+	resource struct {
 		Name string `json:"name"`
-		Type string `json:"type,omitempty"`
+		Type string `json:"type"`
 	}
 	metadata struct {
 		Version     string     `json:"version"`
-		Product     named      `json:"product"`
+		Product     app        `json:"product"`
 		UID         string     `json:"uid"`
 		Sequence    uint64     `json:"sequence"`
 		Code        audit.Kind `json:"event_code"`
@@ -110,6 +123,8 @@ type (
 	}
 	leftMembers map[string]json.RawMessage
 )
+
+func (left leftMembers) has(name string) bool { _, ok := left[name]; return ok }
 
 // take returns a member of the record, which then is not among what is left.
 func take[T any](left leftMembers, name string) (v T) {
@@ -137,56 +152,78 @@ func Write(out io.Writer, lines []byte) error {
 	return nil
 }
 
-// eventOf maps a record. What it has no field for is left.
+// eventOf maps a record. What its class has no field for is left.
 func eventOf(left leftMembers) event {
-	kind, who, caller := take[audit.Kind](left, "kind"), take[string](left, "actor"), take[string](left, "caller")
-	original := take[string](left, "time")
+	kind, original := take[audit.Kind](left, "kind"), take[string](left, "time")
 	at, _ := time.Parse(time.RFC3339Nano, original)
-	c := classOf(kind, who)
-	e := event{Class: c.uid, Category: c.category, Activity: c.activity, Type: c.uid*100 + c.activity, Severity: 1, Time: at.UnixMilli(),
-		State: take[string](left, "state"), Detail: take[string](left, "reason"), Count: take[int](left, "count"),
-		Source: name(caller), Target: name(take[string](left, "server")), Rest: left,
-		Metadata: metadata{version, named{Name: "onbehalf-broker"}, take[string](left, "hash"), take[uint64](left, "seq"), kind, take[string](left, "operation"), original}}
-	e.Status = statusOf(kind, e.Detail, fault.State(e.State))
+	c := classOf(kind, left)
+	e := event{Class: c.uid, Category: c.uid / 1000, Activity: c.activity, Type: c.uid*100 + c.activity, Severity: 1, Time: at.UnixMilli(),
+		Code: take[string](left, "state"), Detail: take[string](left, "reason"), Count: take[int](left, "count"), Rest: left,
+		Metadata: metadata{version, app{product, product}, take[string](left, "hash"), take[uint64](left, "seq"), kind, take[string](left, "operation"), original}}
+	e.Status = statusOf(kind, e.Detail, fault.State(e.Code))
 	if c.activity == other {
 		e.Name = string(kind)
 	}
-	if tool := name(take[string](left, "tool")); tool != nil {
-		tool.Type = "tool"
-		e.Tools = []named{*tool}
-	}
 	switch c.uid {
-	case 3001: // who did it, and to whom
-		e.Actor, e.User = user(caller), id(who)
-	case 3003:
-		e.Actor, e.User, e.Rights = user(caller), id(who), take[[]string](left, "scopes")
-	case 6002:
-		e.App = name("onbehalf-broker")
-	case 6003:
-		e.Actor, e.API = user(cmp.Or(who, caller)), &api{string(kind)}
+	case accountChange:
+		caller := take[string](left, "caller")
+		e.Actor, e.User, e.Source = actorOf(caller), &user{take[string](left, "actor")}, from(caller)
+	case authorizeSession:
+		e.User, e.Rights = &user{take[string](left, "actor")}, take[[]string](left, "scopes")
+		e.Source, e.Target = from(take[string](left, "caller")), to(take[string](left, "server"))
+	case applicationLifecycle:
+		e.App = &app{product, product}
+	case apiActivity:
+		who, through := doer(left)
+		e.API, e.Actor, e.Source, e.Target = &api{string(kind)}, actorOf(who), from(through), to(take[string](left, "server"))
+		if tool := take[string](left, "tool"); tool != "" {
+			e.Tools = []resource{{tool, "tool"}}
+		}
 	}
 	return e
 }
 
-func name(s string) *named {
-	if s == "" {
-		return nil
+// doer says who did what a record speaks of, and through which caller. A person who
+// decides about an operation, or reads, is in a member of its own; caller and actor
+// are then those of the operation, and left.
+func doer(left leftMembers) (who, through string) {
+	var person struct{ Subject, By, Person string }
+	for _, member := range []string{"approval", "resolution", "reading"} {
+		if left.has(member) {
+			_ = json.Unmarshal(left[member], &person) // what is no record of ours names nobody
+		}
 	}
-	return &named{Name: s}
+	if person.By != "" {
+		return cmp.Or(person.Subject, person.By), person.By
+	}
+	caller := take[string](left, "caller")
+	if person.Person != "" {
+		return person.Person, caller
+	}
+	return cmp.Or(take[string](left, "actor"), caller), caller
 }
 
-func id(s string) *uid {
-	if s == "" {
-		return nil
+// actorOf is who did it: nobody means the broker, by its schedule.
+func actorOf(who string) *actor {
+	if who == "" {
+		return &actor{App: product}
 	}
-	return &uid{s}
+	return &actor{User: &user{who}}
 }
 
-func user(s string) *actor {
-	if s == "" {
+// from is the caller, or the broker itself.
+func from(caller string) *endpoint {
+	if caller == "" {
+		return &endpoint{Service: product}
+	}
+	return &endpoint{Name: caller}
+}
+
+func to(server string) *endpoint {
+	if server == "" {
 		return nil
 	}
-	return &actor{uid{s}}
+	return &endpoint{Name: server}
 }
 
 // statusOf says how what the record speaks of went: 1 well, 2 not, 0 nobody knows.

@@ -12,6 +12,7 @@
 //	realm.go    what the last two have in common: one person and one broker
 //	token.go    how a test gets a subject token from them
 //	openbao.go  a Vault of other hands
+//	axe.go      rules for pages that everybody can use
 //
 // What always holds:
 //
