@@ -1,14 +1,22 @@
 package policy_test
 
 import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/coreos/go-oidc/v3/oidc"
+	"github.com/golang-jwt/jwt/v5"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
@@ -177,5 +185,48 @@ func TestPeopleRefuses(t *testing.T) {
 		{"ui: {}\n", "", 9, "callers needs ui"},
 	} {
 		refuses(t, peopled(t, r.old, r.new), r.line, r.want)
+	}
+}
+
+// TestPersonApproves: who has signed in passes the gate as whoever an assertion names,
+// and never decides about what is done on its own behalf.
+func TestPersonApproves(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := load(t, peopled(t, "person: email", "person: sub", `["user:8", "user:9"]`, `["user:"]`))
+	signIn := func(sub string, groups ...string) identity.Person {
+		t.Helper()
+		token, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"iss": "https://login.example.org/", "aud": "broker-ui", "sub": sub, "nonce": "n-1",
+			"iat": time.Now().Unix(), "exp": time.Now().Add(time.Minute).Unix(), "https://broker.example.org/groups": groups, "cognito:groups": "auditors"}).SignedString(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Directory.Person(t.Context(), secret.New(token), "n-1", &oidc.StaticKeySet{PublicKeys: []crypto.PublicKey{key.Public()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for sub, want := range map[string]fault.Reason{"7": fault.ApproverIsActor, "8": fault.None} {
+		p := signIn(sub, "approvers")
+		a, may := p.Approver()
+		if !may {
+			t.Fatalf("%s may not decide", p)
+		}
+		err := s.MayApprove("gateway", "user:7", "asking", "search", policy.ConsentOf(p.Caller(), a), now)
+		if got := reason(err); got != want {
+			t.Errorf("%s about a call of user:7: %v, want %q", p, err, want)
+		}
+	}
+	if _, may := signIn("8").Approver(); may {
+		t.Error("who is not among the approvers decides")
+	}
+	gone := load(t, peopled(t))
+	p := signIn("7", "approvers")
+	a, _ := p.Approver()
+	if err := gone.MayApprove("gateway", "user:8", "asking", "search", policy.ConsentOf(p.Caller(), a), now); reason(err) != fault.ApproverNotAllowed {
+		t.Errorf("after a reload that believes others: %v", err)
 	}
 }
