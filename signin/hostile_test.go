@@ -33,16 +33,18 @@ func says(status int, body string) http.HandlerFunc {
 	}
 }
 
-// tenMegabytes is JSON that never comes to an end in time.
-func tenMegabytes(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "application/json")
-	io.WriteString(w, `{"keys":[`)
-	for range 10 << 10 {
-		if _, err := io.WriteString(w, strings.Repeat(" ", 1024)); err != nil {
-			return
+// endless is JSON that goes on for longer than anybody should read.
+func endless(t *testing.T) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"keys":[`)
+		for range 64 { // megabytes, more than lie in between
+			if _, err := io.WriteString(w, strings.Repeat(" ", 1<<20)); err != nil {
+				return
+			}
 		}
+		t.Error("it was read to its end")
 	}
-	io.WriteString(w, `]}`)
 }
 
 func cuts(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
@@ -85,7 +87,7 @@ func TestHostileDocument(t *testing.T) {
 		{"one member twice", served(says(200, `{"issuer":"x","issuer":"y"}`)), fault.ProviderError},
 		{"no JSON", served(says(200, planted)), fault.ProviderError},
 		{"no object", served(says(200, `[]`)), fault.ProviderError},
-		{"10 MB", served(tenMegabytes), fault.ProviderError},
+		{"64 MB", served(endless(t)), fault.ProviderError},
 		{"404", served(says(404, planted)), fault.ProviderError},
 		{"500", served(says(500, planted)), fault.ProviderError},
 		{"503", served(says(503, planted)), fault.ProviderUnreachable},
@@ -141,7 +143,7 @@ func TestHostileAnswer(t *testing.T) {
 		{"502", served("/token", says(502, planted)), fault.ProviderUnreachable},
 		{"a redirect", served("/token", redirects), fault.ProviderRedirect},
 		{"no answer", served("/token", cuts), fault.ProviderUnreachable},
-		{"10 MB", served("/token", tenMegabytes), fault.ProviderError},
+		{"64 MB", served("/token", endless(t)), fault.ProviderError},
 		{"no ID token", served("/token", says(200, `{"access_token":"`+planted+`"}`)), fault.ProviderError},
 		{"an ID token that is none", served("/token", says(200, `{"id_token":{"sub":"8"}}`)), fault.ProviderError},
 		{"its member in another case", served("/token", says(200, `{"ID_Token":"a.b.c"}`)), fault.ProviderError},
@@ -188,7 +190,7 @@ func TestHostileAnswer(t *testing.T) {
 			}
 		}, fault.SignInFailed},
 
-		{"keys of 10 MB", served("/keys", tenMegabytes), fault.ProviderError},
+		{"keys of 64 MB", served("/keys", endless(t)), fault.ProviderError},
 		{"keys elsewhere", served("/keys", redirects), fault.ProviderRedirect},
 		{"no keys", served("/keys", says(200, `{"keys":[]}`)), fault.KeysUnavailable},
 		{"keys that are none", served("/keys", says(200, planted)), fault.KeysUnavailable},

@@ -94,7 +94,7 @@ func (p *Provider) End(ctx context.Context, a Attempt, query url.Values) (identi
 	d := p.Directory()
 	in, there := d.SignIn()
 	switch {
-	case a.State.IsZero() || !p.Now().Before(a.Until):
+	case !p.Now().Before(a.Until): // nor is there an attempt that never began
 		return identity.Person{}, refuse(fault.SignInFailed, "it took too long: begin again")
 	case !there || in.Issuer != a.issuer || in.ClientID != a.client:
 		return identity.Person{}, refuse(fault.SignInFailed, "people sign in elsewhere now")

@@ -198,14 +198,17 @@ func TestAttempts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if who, err := p.End(t.Context(), a, back(a)); reason(err) != fault.SignInFailed { // the token's nonce is b's
+		t.Errorf("the code of another attempt: %q, %v", who, err)
+	}
+	codes := h.times("/token")
 	refused := func(name string, a signin.Attempt, query url.Values) {
 		t.Helper()
-		if who, err := p.End(t.Context(), a, query); reason(err) != fault.SignInFailed {
-			t.Errorf("%s: %q, %v", name, who, err)
+		if who, err := p.End(t.Context(), a, query); reason(err) != fault.SignInFailed || h.times("/token") != codes || other.times("/token") != 0 {
+			t.Errorf("%s: %q, %v, or the code was sent", name, who, err)
 		}
 	}
 	refused("the answer to another attempt", a, back(b))
-	refused("the code of another attempt", a, back(a)) // the nonce is b's
 	refused("no attempt", signin.Attempt{}, url.Values{"state": {""}, "code": {"code-1"}})
 	d = directory(t, h.URL, "page2", nil)
 	refused("another client since", b, back(b))

@@ -87,11 +87,14 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
+	burnt := code()
+	redeem(burnt, "code_verifier", oauth2.GenerateVerifier())
 	for _, tc := range []struct {
 		name    string
 		code    string
 		changes []string
 	}{
+		{"a code that was tried with another verifier", burnt, nil},
 		{"the code again", first, nil},
 		{"another verifier", code(), []string{"code_verifier", oauth2.GenerateVerifier()}},
 		{"no verifier", code(), []string{"code_verifier", ""}},
