@@ -29,7 +29,7 @@ var floors = [][]string{
 	{"subject"},                  // 3
 	{"session"},                  // 4
 	{"operation"},                // 5: the path
-	{"httpapi", "webui"},                  // 6
+	{"httpapi", "webui"},         // 6
 	{"."},                        // 7: the parts put together
 	{"cmd/broker", "brokertest"}, //
 	{"cmd/demo"},                 //
