@@ -4,7 +4,10 @@ go 1.26.0
 
 require onbehalf.internal/broker v0.0.0
 
-require golang.org/x/mod v0.43.0 // indirect
+require (
+	github.com/coreos/go-oidc/v3 v3.21.0 // indirect
+	golang.org/x/mod v0.43.0 // indirect
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
