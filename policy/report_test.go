@@ -199,7 +199,7 @@ func TestWhoCan(t *testing.T) {
 			"user:9 by [gateway portal] via : static/search no grant needed",
 		}},
 	} {
-		if diff := cmp.Diff(r.want, shorts(s.WhoCan(r.server, r.tool, r.at))); diff != "" {
+		if diff := cmp.Diff(r.want, shorts(s.WhoCan(policy.Filter{Server: r.server, Tool: r.tool}, r.at))); diff != "" {
 			t.Errorf("%s/%s at %v:\n%s", r.server, r.tool, r.at, diff)
 		}
 	}
@@ -247,7 +247,7 @@ func TestReportsAreDecide(t *testing.T) {
 						want[actor+" "+server+" "+tool] = true
 					}
 				}
-				for r := range s.WhoCan(server, tool, at) {
+				for r := range s.WhoCan(policy.Filter{Server: server, Tool: tool}, at) {
 					who[r.Actor+" "+r.Server+" "+r.Tool] = slices.Equal(r.Callers, []string{"gateway"})
 				}
 			}
@@ -357,7 +357,7 @@ func BenchmarkReports(b *testing.B) {
 	}
 	for name, rows := range map[string]iter.Seq[policy.Row]{
 		"list":     s.List(policy.Filter{}, now),
-		"who-can":  s.WhoCan("records", "search", now),
+		"who-can":  s.WhoCan(policy.Filter{Server: "records", Tool: "search"}, now),
 		"can":      s.Can("", "user:7", now),
 		"expiring": s.Expiring(365, now),
 		"orphaned": s.Orphaned(now),

@@ -107,7 +107,7 @@ A server of mode legacy asks for no grant: an actor "user:" is then all of them.
 	cmd.MarkFlagRequired("tool")
 	const columns = "actor callers credential administrator since approved_by reason expires status where"
 	return review(w, cmd, columns, func(s *policy.Snapshot, at time.Time) (iter.Seq[policy.Row], error) {
-		return s.WhoCan(f.Server, f.Tool, at), known(s, f)
+		return s.WhoCan(f, at), known(s, f)
 	})
 }
 
