@@ -29,7 +29,7 @@ role audit, which also knows when each grant was last used.
 
 From the configuration, suspensions are not looked at (broker suspensions lists
 them), and servers are taken to offer what it names (broker servers).`}
-	cmd.AddCommand(listGrantsCommand(w), whoCanCommand(w), canCommand(w), explainCommand(w), unusedCommand(w), diffCommand(w), expiringCommand(w), orphanedCommand(w))
+	cmd.AddCommand(listGrantsCommand(w), whoCanCommand(w), canCommand(w), explainCommand(w), unusedCommand(w), diffCommand(w), expiringCommand(w), orphanedCommand(w), reportCommand(w))
 	return cmd
 }
 

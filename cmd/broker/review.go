@@ -71,11 +71,11 @@ func review(w world, cmd *cobra.Command, v view) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if v.path != "" && (v.file == nil || live.given(cmd)) {
-			rows, err := askGrants(cmd, w, &live.clientFlags, v.path, v.query())
+			found, err := askGrants(cmd, w, &live.clientFlags, v.path, v.query())
 			if err != nil {
 				return err
 			}
-			return printRows(w.stdout, format, strings.Fields(v.columns+" "+v.more), slices.Values(rows))
+			return printRows(w.stdout, format, strings.Fields(v.columns+" "+v.more), slices.Values(found.rows))
 		}
 		s, at, err := flags.load()
 		if err != nil {
@@ -107,26 +107,34 @@ func lines(rows iter.Seq[policy.Row]) iter.Seq[line] {
 	}
 }
 
+// asked is what a broker answered.
+type asked struct {
+	rows     []line
+	snapshot string    // the hash of its configuration
+	counted  time.Time // since when uses are
+}
+
 // askGrants goes from page to page.
-func askGrants(cmd *cobra.Command, w world, flags *clientFlags, path string, words map[string]string) (all []line, err error) {
+func askGrants(cmd *cobra.Command, w world, flags *clientFlags, path string, words map[string]string) (all asked, err error) {
 	query := url.Values{}
 	for name, word := range words {
 		if word != "" {
 			query.Set(name, word)
 		}
 	}
-	for snapshot := ""; ; {
+	for {
 		var page httpapi.Grants
 		if _, err := ask(cmd, w, flags, false, "GET", path+"?"+query.Encode(), nil, &page); err != nil {
-			return nil, err
+			return asked{}, err
 		}
-		if snapshot != "" && page.Snapshot != snapshot {
-			return nil, errors.New("the configuration of the broker has changed meanwhile: ask again")
+		if all.snapshot != "" && page.Snapshot != all.snapshot {
+			return asked{}, errors.New("the configuration of the broker has changed meanwhile: ask again")
 		}
+		all.snapshot, all.counted = page.Snapshot, page.Counted
 		for _, row := range page.Grants {
-			all = append(all, line{row, page.Counted})
+			all.rows = append(all.rows, line{row, page.Counted})
 		}
-		if snapshot = page.Snapshot; page.Next == "" || page.Next == query.Get("after") {
+		if page.Next == "" || page.Next == query.Get("after") {
 			return all, nil
 		}
 		query.Set("after", page.Next)
