@@ -25,6 +25,7 @@ import (
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
@@ -321,7 +322,8 @@ func (b *Broker) handler() http.Handler {
 	if b.api.Addr().Network() != "unix" {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
-	return b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Suspensions: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
+	return b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
+		Grants:   &grants.Reader{Policy: b.policy, Ledger: b.ledger, Vault: b.vault, Now: b.now},
 		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat}))
 }
 

@@ -26,7 +26,7 @@ var floors = [][]string{
 	{"policy/policytest", "store/storetest"},                  //
 	{"exchange", "mcpclient", "vault", "signin", "ledger", "catalogue", "auditlog"}, // 2: the ways out; what happened, and proof of it; what servers offer
 	{"vault/vaulttest"},          //
-	{"subject"},                  // 3
+	{"subject", "grants"},        // 3
 	{"session"},                  // 4
 	{"operation"},                // 5: the path
 	{"httpapi", "webui"},         // 6

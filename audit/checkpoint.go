@@ -70,42 +70,49 @@ const headLimit = 64 << 10 // bytes of a line; far above any checkpoint's
 // *[BadHead] where one is not signed by one of the keys; any other says that this
 // is no file of heads.
 func ReadHeads(r io.Reader, keys ...note.Verifier) (heads []Checkpoint, err error) {
+	notes, err := ReadNotes(r)
+	for i, msg := range notes {
+		c, bad := OpenCheckpoint(msg, keys...)
+		if bad != nil {
+			return nil, badHead(i+1, bad)
+		}
+		heads = append(heads, c)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return heads, nil
+}
+
+// ReadNotes reads signed notes that were written one after the other, each as it is.
+func ReadNotes(r io.Reader) (notes [][]byte, err error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(nil, headLimit)
 	var msg []byte
-	end := func() error {
-		if len(msg) == 0 {
-			return nil
+	end := func() {
+		if len(msg) > 0 {
+			notes = append(notes, msg)
 		}
-		c, err := OpenCheckpoint(msg, keys...)
-		msg = msg[:0]
-		heads = append(heads, c)
-		return badHead(len(heads), err)
+		msg = nil
 	}
 	for signed := false; in.Scan(); {
 		line := in.Bytes()
 		signature := bytes.HasPrefix(line, []byte("— "))
 		if signed && !signature {
-			if err := end(); err != nil {
-				return nil, err
-			}
+			end()
 		}
 		signed = signature
 		if len(msg) > 0 || len(line) > 0 { // empty lines may stand between two
 			msg = append(append(msg, line...), '\n')
 		}
 	}
-	if err := errors.Join(in.Err(), end()); err != nil {
-		return nil, err
-	}
-	return heads, nil
+	end()
+	return notes, in.Err()
 }
 
 func badHead(number int, err error) error {
 	foreign, wrong := (*note.UnverifiedNoteError)(nil), (*note.InvalidSignatureError)(nil)
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &foreign):
 		return &BadHead{number, "is not signed by a key that was given"}
 	case errors.As(err, &wrong):

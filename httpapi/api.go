@@ -32,6 +32,7 @@ import (
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/operation"
@@ -40,17 +41,18 @@ import (
 
 // Config is what the API works with; every field is needed but the last.
 type Config struct {
-	Runner      *operation.Runner
-	Policy      *policy.Holder
-	Ledger      func() (id string, since time.Time)
-	Suspensions *ledger.Ledger // where they are made durable
-	Catalogue   *catalogue.Catalogue
-	Auditors    *auditlog.Reader
-	Ready       func() error // nil, or why the broker cannot run operations
-	Hosts       []string     // what a Host header may say; empty: a Unix socket, anything
-	Metrics     *Metrics
-	Log         *slog.Logger
-	Now         func() time.Time
+	Runner    *operation.Runner
+	Policy    *policy.Holder
+	Ledger    func() (id string, since time.Time)
+	Rows      *ledger.Ledger // where suspensions are made durable, and operations are looked for
+	Grants    *grants.Reader
+	Catalogue *catalogue.Catalogue
+	Auditors  *auditlog.Reader
+	Ready     func() error // nil, or why the broker cannot run operations
+	Hosts     []string     // what a Host header may say; empty: a Unix socket, anything
+	Metrics   *Metrics
+	Log       *slog.Logger
+	Now       func() time.Time
 
 	Heartbeat time.Duration // how long a stream is silent at most; 0: 15 s
 }
@@ -116,7 +118,14 @@ func (a *API) routes() []route {
 		{"DELETE", "/v1/suspensions/:id", 0, identity.Admin, a.lift},
 		{"GET", "/v1/approvals", 0, identity.Approve, a.approvals},
 		{"POST", "/v1/approvals/:id", maxReasonBody, identity.Approve, a.decide},
+		{"GET", "/v1/grants", 0, identity.Audit, a.grants},
+		{"GET", "/v1/grants/who-can", 0, identity.Audit, a.whoCan},
+		{"GET", "/v1/grants/explain", 0, identity.Audit, a.explain},
+		{"GET", "/v1/grants/unused", 0, identity.Audit, a.unused},
+		{"GET", "/v1/grants/expiring", 0, identity.Audit, a.expiring},
+		{"GET", "/v1/grants/orphaned", 0, identity.Audit, a.orphaned},
 		{"GET", "/v1/audit", 0, identity.Audit, a.audit},
+		{"GET", "/v1/audit/operations", 0, identity.Audit, a.search},
 		{"GET", "/v1/audit/head", 0, identity.Audit, a.auditHead},
 		{"GET", "/healthz", 0, openAccess, a.healthz},
 		{"HEAD", "/healthz", 0, openAccess, a.healthz},

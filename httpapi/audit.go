@@ -2,14 +2,18 @@ package httpapi
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
-	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/ledger"
+	"onbehalf.internal/broker/store"
 )
 
 // What goes before a page of the audit.
@@ -26,7 +30,7 @@ func (a *API) audit(ctx context.Context, r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	page, err := a.Auditors.Page(ctx, auditlog.Auditor{Caller: r.caller.ID()}, after, limit, filter)
+	page, err := a.Auditors.Page(ctx, auditor(r), after, limit, filter)
 	if err != nil {
 		return answer{}, err
 	}
@@ -34,47 +38,70 @@ func (a *API) audit(ctx context.Context, r *request) (answer, error) {
 		AuditNext: strconv.FormatUint(page.Next, 10), AuditHead: strconv.FormatUint(page.Head, 10)}}, nil
 }
 
-// readAuditQuery reads the query strictly.
 func readAuditQuery(raw string) (after uint64, limit int, f auditlog.Filter, err error) {
-	bad := func(detail string) (uint64, int, auditlog.Filter, error) {
-		return 0, 0, auditlog.Filter{}, fault.New("httpapi.readAuditQuery", fault.MalformedRequest, detail)
-	}
-	query, err := url.ParseQuery(raw)
-	if err != nil {
-		return bad("the query cannot be read")
-	}
 	limit = auditPage
-	for key, values := range query {
-		value := values[0]
-		var err error
-		switch key {
-		case "after":
-			after, err = strconv.ParseUint(value, 10, 63)
-		case "limit":
-			if limit, err = strconv.Atoi(value); limit < 1 || limit > auditlog.MostRecords {
-				return bad("limit: from 1 to " + strconv.Itoa(auditlog.MostRecords))
-			}
-		case "since":
-			f.Since, err = time.Parse(time.RFC3339, value)
-		case "until":
-			f.Until, err = time.Parse(time.RFC3339, value)
-		case "actor":
-			f.Actor = value
-		case "operation":
-			f.Operation = value
-		case "server":
-			f.Server = value
-		case "tool":
-			f.Tool = value
-		default:
-			return bad("known in the query: after, limit, since, until, actor, operation, server, tool")
-		}
-		if err != nil || len(values) != 1 || value == "" || len(value) > 256 {
-			return bad(key + ": once, a number or a time such as 2026-11-30T12:00:00Z, at most 256 bytes")
+	err = readQuery(raw, number("after", &after), upTo("limit", &limit, auditlog.MostRecords), moment("since", &f.Since), moment("until", &f.Until),
+		word("actor", &f.Actor), word("operation", &f.Operation), word("server", &f.Server), word("tool", &f.Tool))
+	return after, limit, f, err
+}
+
+// search answers GET /v1/audit/operations: operations of all callers, newest first,
+// without arguments and results.
+func (a *API) search(ctx context.Context, r *request) (answer, error) {
+	var s ledger.Search
+	var after ledger.Place
+	limit := listLimit
+	err := readQuery(r.http.URL.RawQuery, param{"after", func(text string) (err error) { after, err = readPlace(text); return err }},
+		upTo("limit", &limit, mostOperations), moment("since", &s.Since), moment("until", &s.Until), word("id", &s.ID), word("request_key", &s.RequestKey),
+		word("caller", &s.Caller), word("actor", &s.Actor), word("server", &s.Server), word("tool", &s.Tool),
+		param{"state", func(text string) (err error) { s.State, err = readState(text); return err }})
+	if err != nil {
+		return answer{}, err
+	}
+	if err := a.Auditors.Look(ctx, auditor(r), auditlog.Operations,
+		auditlog.Filter{Since: s.Since, Until: s.Until, Actor: s.Actor, Operation: s.ID, Server: s.Server, Tool: s.Tool}); err != nil {
+		return answer{}, err
+	}
+	jobs, next, err := a.Rows.Search(ctx, s, after, limit)
+	if err != nil {
+		return answer{}, err
+	}
+	found := Found{Operations: []Operation{}, Ledger: a.ledger()}
+	for _, job := range jobs {
+		found.Operations = append(found.Operations, a.shownToAll(job))
+	}
+	if next != (ledger.Place{}) {
+		found.Next = fmt.Sprintf("%d.%s", next.Created.UnixNano(), next.ID)
+	}
+	return inJSON(http.StatusOK, found), nil
+}
+
+// Found is a page of a search. It may be empty though there is a next one.
+type Found struct {
+	Operations []Operation `json:"operations"`
+	Next       string      `json:"next,omitempty"` // after= of the next page
+	Ledger     Ledger      `json:"ledger"`
+}
+
+const mostOperations = 1000 // of a page
+
+// readPlace reads what Found.Next says.
+func readPlace(text string) (ledger.Place, error) {
+	created, of, _ := strings.Cut(text, ".")
+	ns, err := strconv.ParseInt(created, 10, 64)
+	if err != nil || ns < 1 || !id.MatchString(of) {
+		return ledger.Place{}, errors.New("what next of the page before says")
+	}
+	return ledger.Place{Created: store.TimeOf(ns), ID: of}, nil
+}
+
+func readState(text string) (fault.State, error) {
+	for _, a := range fault.Advices() {
+		if string(a.State) == text {
+			return a.State, nil
 		}
 	}
-	f.Since, f.Until = f.Since.UTC(), f.Until.UTC()
-	return after, limit, f, nil
+	return "", errors.New("a state of docs/outcomes.md")
 }
 
 // An AuditEnd is the head of the audit.

@@ -38,7 +38,7 @@ func (a *API) suspend(ctx context.Context, r *request) (answer, error) {
 		return answer{}, err
 	}
 	s.ID, s.By = strings.ToLower(rand.Text()), r.caller.ID()
-	s, repeated, err := a.Policy.Suspend(s, func() error { return a.Suspensions.Suspend(ctx, s) })
+	s, repeated, err := a.Policy.Suspend(s, func() error { return a.Rows.Suspend(ctx, s) })
 	if err != nil {
 		return answer{}, err
 	}
@@ -119,7 +119,7 @@ func (a *API) lift(ctx context.Context, r *request) (answer, error) {
 	}
 	at := r.received.UTC()
 	s, others, err := a.Policy.Lift(r.param("id"), at, func(s policy.Suspension) error {
-		return a.Suspensions.Lift(ctx, s, r.caller.ID(), reason, at)
+		return a.Rows.Lift(ctx, s, r.caller.ID(), reason, at)
 	})
 	if err != nil {
 		return answer{}, err

@@ -121,13 +121,13 @@ func TestUses(t *testing.T) {
 	if _, begun, err := r.Ask(t.Context(), asked, ledger.Approval{Arguments: []byte("{}"), Expires: r.Now.Add(time.Hour)}, audit.Record{}); !begun || err != nil {
 		t.Fatal(begun, err)
 	}
-	first := ledger.Granted{Actor: "user:7", Profile: "company", Server: "records", Tool: "search"}
-	second := ledger.Granted{Actor: "user:8", Profile: "company", Server: "records", Tool: "save"}
-	whole := map[ledger.Granted]ledger.Use{first: {2, again.Updated}, second: {1, again.Updated}}
+	first := policy.RowID{Actor: "user:7", Profile: "company", Server: "records", Tool: "search"}
+	second := policy.RowID{Actor: "user:8", Profile: "company", Server: "records", Tool: "save"}
+	whole := map[policy.RowID]ledger.Use{first: {2, again.Updated}, second: {1, again.Updated}}
 	r.uses(policy.Filter{}, "user:", "user:~", whole)
-	r.uses(policy.Filter{}, "user:7", "user:7", map[ledger.Granted]ledger.Use{first: whole[first]})
-	r.uses(policy.Filter{Tool: "save", Server: "records", Profile: "company"}, "user:7", "user:9", map[ledger.Granted]ledger.Use{second: whole[second]})
-	r.uses(policy.Filter{Server: "wiki"}, "user:7", "user:9", map[ledger.Granted]ledger.Use{})
+	r.uses(policy.Filter{}, "user:7", "user:7", map[policy.RowID]ledger.Use{first: whole[first]})
+	r.uses(policy.Filter{Tool: "save", Server: "records", Profile: "company"}, "user:7", "user:9", map[policy.RowID]ledger.Use{second: whole[second]})
+	r.uses(policy.Filter{Server: "wiki"}, "user:7", "user:9", map[policy.RowID]ledger.Use{})
 
 	for _, n := range []int{1, 2, 3} {
 		attempt := map[int]int{1: 2}[n]
@@ -147,7 +147,7 @@ func TestUses(t *testing.T) {
 	r.uses(policy.Filter{}, "user:", "user:~", whole)
 }
 
-func (r *rig) uses(f policy.Filter, first, last string, want map[ledger.Granted]ledger.Use) {
+func (r *rig) uses(f policy.Filter, first, last string, want map[policy.RowID]ledger.Use) {
 	r.t.Helper()
 	got, since, err := r.Uses(r.t.Context(), f, first, last)
 	if err != nil || !since.Equal(noon) {

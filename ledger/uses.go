@@ -8,9 +8,6 @@ import (
 	"onbehalf.internal/broker/store"
 )
 
-// A Granted is one grant at one tool.
-type Granted struct{ Actor, Profile, Server, Tool string }
-
 // A Use is how often a grant let an operation begin, each attempt counted, and when it
 // did so last. It is counted in the commit that begins the operation, in rows that no
 // sweep removes: operations are forgotten long before a review asks what is unused.
@@ -22,8 +19,8 @@ type Use struct {
 // Uses returns the uses, for tools that the filter names, of the actors from first to last; last
 // itself too. What it does not return was never used since then: a copy knows nothing of what its
 // original went on to do, and a file of before uses were counted nothing of that time.
-func (l *Ledger) Uses(ctx context.Context, f policy.Filter, first, last string) (uses map[Granted]Use, since time.Time, err error) {
-	uses = map[Granted]Use{}
+func (l *Ledger) Uses(ctx context.Context, f policy.Filter, first, last string) (uses map[policy.RowID]Use, since time.Time, err error) {
+	uses = map[policy.RowID]Use{}
 	if since, err = l.counted(ctx); err == nil {
 		err = l.uses(ctx, uses, f, first, last)
 	}
@@ -39,7 +36,7 @@ func (l *Ledger) counted(ctx context.Context) (since time.Time, err error) {
 	return since, err
 }
 
-func (l *Ledger) uses(ctx context.Context, uses map[Granted]Use, f policy.Filter, first, last string) error {
+func (l *Ledger) uses(ctx context.Context, uses map[policy.RowID]Use, f policy.Filter, first, last string) error {
 	stmt, err := l.statement(`SELECT actor, profile, server, tool, uses, last FROM uses WHERE actor BETWEEN ? AND ?
 		AND (? = '' OR profile = ?) AND (? = '' OR server = ?) AND (? = '' OR tool = ?)`)
 	if err != nil {
@@ -51,7 +48,7 @@ func (l *Ledger) uses(ctx context.Context, uses map[Granted]Use, f policy.Filter
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var g Granted
+		var g policy.RowID
 		var u Use
 		var at int64
 		if err := rows.Scan(&g.Actor, &g.Profile, &g.Server, &g.Tool, &u.Count, &at); err != nil {

@@ -99,7 +99,7 @@ func (r *report) powers(key grantKey, where *string) powers {
 	all := powers{}
 	all.add("credential", g.Credential.String())
 	all.add("subject", g.Subject)
-	all.add(until, g.row(r.at).Expires)
+	all.add(until, r.row(g, r.at).Expires)
 	all.add("token endpoint", r.profiles[g.Profile].endpoints())
 	all.add("audience", g.AllowedAudiences...)
 	all.add("scope", g.AllowedScopes...)

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"cmp"
 	"crypto/ed25519"
 	"encoding/base64"
 	"fmt"
@@ -135,7 +136,7 @@ func actors(t *testing.T, s *policy.Snapshot, caller identity.Caller, assertion 
 	return all
 }
 
-// Explain and Decide give one verdict, whatever servers offer, who is suspended, who
+// Explain, Trace and Decide give one verdict, whatever servers offer, who is suspended, who
 // is an administrator and which zone is asked for. Explain shows all checks up to the
 // one that refuses, each with its place where there is one: of what is not suspended,
 // the first check, nothing is written.
@@ -164,6 +165,10 @@ func TestExplainIsDecide(t *testing.T) {
 		checks, why := s.ExplainCase(c, at)
 		if string(reason(err)) != why {
 			t.Fatalf("%+v at %v: Decide %v, Explain %q", c, at, err, why)
+		}
+		want := cmp.Or(s.Directory.Speaks(c.Caller, c.Actor), reason(err)) // a request has to pass both
+		if traced, got := s.Trace(c, at); got != want || traced[0].OK != (s.Directory.Speaks(c.Caller, c.Actor) == fault.None) {
+			t.Fatalf("%+v at %v: %q is wanted, Trace %q, %+v", c, at, want, got, traced)
 		}
 		for i, k := range checks {
 			if last := i == len(checks)-1; k.OK == (last && why != "") || k.Name == "" || k.OK && (i > 0 && k.Where == "" || k.Value == "") {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -9,29 +10,41 @@ import (
 	"onbehalf.internal/broker/fault"
 )
 
-// A Row says who may do what as whom: one grant at one tool. It is made of the
-// file alone, so suspensions and what servers offer are not in it.
+// A Row says who may do what as whom: one grant at one tool. The callers and the tools
+// of a list are those of the file: a suspension changes the status of a row and not what
+// it says, and what servers offer is not in it.
 type Row struct {
-	Actor      string
-	Callers    []string // who may call for the actor, sorted; none: nobody
-	Profile    string   // empty: a legacy server
-	Credential string   // as whom: a reference
-	Server     string   // empty: the grant opens no tool, and audiences and scopes are its bounds
-	Audiences  []string // one, where a server is
-	Scopes     []string
-	Tool       string
-	Effect     string
-	DataClass  string
-	Approval   bool // each call needs one
-	Admin      bool // the actor has to be an administrator
-	Since      string
-	ApprovedBy string
-	Reason     string
-	Expires    string // the first day without it; empty: there is none
-	Enabled    bool
-	Status     Status
-	Where      string // file:line of the grant; of the server, where none is needed
-	Why        string // of [Snapshot.Orphaned]: why it opens nothing
+	Actor      string   `json:"actor"`
+	Callers    []string `json:"callers"` // who may call for the actor, sorted; none: nobody
+	Profile    string   `json:"profile,omitempty"`
+	Credential string   `json:"credential"`       // as whom: a reference
+	Server     string   `json:"server,omitempty"` // empty: the grant opens no tool, and audiences and scopes are its bounds
+	Audiences  []string `json:"audience"`         // one, where a server is
+	Scopes     []string `json:"scopes"`
+	Tool       string   `json:"tool,omitempty"`
+	Effect     string   `json:"effect,omitempty"`
+	DataClass  string   `json:"data_class,omitempty"`
+	Approval   bool     `json:"approval"`      // each call needs one
+	Admin      bool     `json:"administrator"` // the actor has to be one
+	Since      string   `json:"since,omitempty"`
+	ApprovedBy string   `json:"approved_by,omitempty"`
+	Reason     string   `json:"reason,omitempty"`
+	Expires    string   `json:"expires,omitempty"` // the first day without it; empty: there is none
+	Enabled    bool     `json:"enabled"`
+	Status     Status   `json:"status"`
+	Where      string   `json:"where"`         // file:line of the grant; of the server, where none is needed
+	Why        string   `json:"why,omitempty"` // of [Snapshot.Orphaned]: why it opens nothing
+}
+
+// A RowID is what rows are sorted by; no two rows of a list have the same.
+type RowID struct{ Actor, Profile, Server, Tool string }
+
+// ID is the row's.
+func (r Row) ID() RowID { return RowID{r.Actor, r.Profile, r.Server, r.Tool} }
+
+// Compare orders rows; the zero RowID comes before all of them.
+func (id RowID) Compare(o RowID) int {
+	return cmp.Or(cmp.Compare(id.Actor, o.Actor), cmp.Compare(id.Profile, o.Profile), cmp.Compare(id.Server, o.Server), cmp.Compare(id.Tool, o.Tool))
 }
 
 // A Status is what a grant is at one time.
@@ -41,19 +54,23 @@ const (
 	Active        Status = "active"
 	Disabled      Status = "disabled"
 	Expired       Status = "expired"
+	Suspended     Status = "suspended"       // its actor, profile or server is, and it would be active
 	NoGrantNeeded Status = "no grant needed" // a legacy server
 )
 
 // A Filter keeps the rows of what it names; an empty word keeps all.
-type Filter struct{ Actor, Profile, Server, Tool string }
+type Filter struct {
+	Actor, Profile, Server, Tool string
+	After                        RowID // rows that come after this one
+}
 
 // opening is what a grant and a tool have to pass for the one to open the other,
 // whoever calls, and whenever.
-var opening = without(execution, fault.ServerNotAllowed, fault.AdminRequired, fault.ZoneExceeded,
-	fault.GrantDisabled, fault.GrantExpired)
+var opening = without(calling, fault.ServerNotAllowed, fault.AdminRequired, fault.ZoneExceeded)
 
-// calling is what a caller has to pass for that; a row tells the rest itself.
-var calling = without(execution, fault.GrantDisabled, fault.GrantExpired)
+// calling is what a caller has to pass for that; a row tells the rest itself, or it is
+// not of the file.
+var calling = without(execution, fault.GrantDisabled, fault.GrantExpired, fault.Suspended, fault.ToolNotOffered, fault.ToolChanged)
 
 // List yields what each grant makes possible, disabled and expired ones too, sorted
 // by actor, profile, server and tool. No grant is missing: one that opens no tool
@@ -74,15 +91,21 @@ func (s *Snapshot) List(f Filter, at time.Time) iter.Seq[Row] {
 // WhoCan yields one row for each actor for whom somebody may call the tool, sorted.
 // Of a legacy server, which asks for no grant, an actor may be "user:" or "service:"
 // for all of a kind.
-func (s *Snapshot) WhoCan(server, tool string, at time.Time) iter.Seq[Row] {
+//
+// A snapshot that a Holder holds is asked as it is: what is suspended, or not offered, is
+// not in it. Of another one nobody knows that.
+func (s *Snapshot) WhoCan(f Filter, at time.Time) iter.Seq[Row] {
 	r := s.report(at)
 	return func(yield func(Row) bool) {
-		v, ok := s.servers[server]
+		v, ok := s.servers[f.Server]
 		if !ok {
 			return
 		}
 		for actor := range s.candidates(v) {
-			if row, ok := r.allowed(r.callers, actor, remote{v, tool}); ok && !yield(row) {
+			if !matches(f.Actor, actor) || actor <= f.After.Actor {
+				continue
+			}
+			if row, ok := r.allowed(r.callers, actor, remote{v, f.Tool}); ok && !yield(row) {
 				return
 			}
 		}
@@ -114,7 +137,7 @@ func (s *Snapshot) Expiring(days int, at time.Time) iter.Seq[Row] {
 	slices.SortStableFunc(grants, func(a, b *Grant) int { return a.Expires.Compare(b.Expires) })
 	return func(yield func(Row) bool) {
 		for _, g := range grants {
-			if !yield(g.row(at)) {
+			if !yield(s.row(g, at)) {
 				return
 			}
 		}
@@ -124,11 +147,24 @@ func (s *Snapshot) Expiring(days int, at time.Time) iter.Seq[Row] {
 // Orphaned yields the grants that open no tool of an enabled server, with the
 // reason, sorted by actor and profile.
 func (s *Snapshot) Orphaned(at time.Time) iter.Seq[Row] {
+	return func(yield func(Row) bool) {
+		for row := range s.Whole(Filter{}, at) {
+			if row.Why != "" && !yield(row) {
+				return
+			}
+		}
+	}
+}
+
+// Whole yields one row for each grant, without a server, sorted by actor and profile; with
+// the reason where it opens no tool of an enabled server.
+func (s *Snapshot) Whole(f Filter, at time.Time) iter.Seq[Row] {
 	r := s.report(at)
 	return func(yield func(Row) bool) {
-		for _, g := range s.granted(Filter{}) {
-			row := g.row(at)
-			if row.Why = r.orphan(g); row.Why != "" && !yield(row) {
+		for _, g := range s.granted(f) {
+			row := s.row(g, at)
+			row.Why = r.orphan(g)
+			if f.keeps(row) && !yield(row) {
 				return
 			}
 		}
@@ -178,7 +214,7 @@ func (s *Snapshot) report(at time.Time) *report {
 func (s *Snapshot) granted(f Filter) (all []*Grant) {
 	for profile, grants := range s.grants {
 		for actor, g := range grants {
-			if matches(f.Profile, profile) && matches(f.Actor, actor) {
+			if matches(f.Profile, profile) && matches(f.Actor, actor) && cmp.Or(cmp.Compare(f.After.Actor, actor), cmp.Compare(f.After.Profile, profile)) <= 0 {
 				all = append(all, g)
 			}
 		}
@@ -189,7 +225,33 @@ func (s *Snapshot) granted(f Filter) (all []*Grant) {
 	return all
 }
 
-func (f Filter) keeps(r Row) bool { return matches(f.Server, r.Server) && matches(f.Tool, r.Tool) }
+func (f Filter) keeps(r Row) bool {
+	return matches(f.Server, r.Server) && matches(f.Tool, r.Tool) && r.ID().Compare(f.After) > 0
+}
+
+// Misnamed says what f names that cannot be, or is not in the file; "" for nothing. An
+// empty answer to a misspelt question reads like "nobody". An actor without a grant is a
+// good question.
+func (s *Snapshot) Misnamed(f Filter) string {
+	if what := (Target{Sort: "actor", Name: f.Actor}).Problem(); f.Actor != "" && what != "" {
+		return "actor: " + what
+	}
+	if _, ok := s.profiles[f.Profile]; f.Profile != "" && !ok {
+		return fmt.Sprintf("profile: the configuration has no profile %q", f.Profile)
+	}
+	if _, ok := s.servers[f.Server]; f.Server != "" && !ok {
+		return fmt.Sprintf("server: the configuration has no server %q", f.Server)
+	}
+	for _, v := range s.servers {
+		if _, ok := v.Tools[f.Tool]; ok && matches(f.Server, v.ID) {
+			return ""
+		}
+	}
+	if f.Tool != "" {
+		return fmt.Sprintf("tool: the configuration has no tool %q there", f.Tool)
+	}
+	return ""
+}
 
 func matches(wanted, is string) bool { return wanted == "" || wanted == is }
 
@@ -199,14 +261,15 @@ func (r *report) rows(g *Grant) iter.Seq[Row] {
 		opened := false
 		for to := range r.opened(g) {
 			opened = true
-			row := g.row(r.at).of(to)
+			row := r.row(g, r.at).of(to)
+			row.Status = r.stopped(row, r.at)
 			row.Callers = r.through(calling, r.callers, g.Actor, to)
 			if !yield(row) {
 				return
 			}
 		}
 		if !opened {
-			yield(g.row(r.at))
+			yield(r.row(g, r.at))
 		}
 	}
 }
@@ -226,7 +289,7 @@ func (r *report) opened(g *Grant) iter.Seq[remote] {
 // wherever the caller can prove one.
 func (r *report) first(steps []step, caller, actor string, to remote) fault.Reason {
 	return r.trial(Case{Caller: caller, Actor: actor, Server: to.ID, Tool: to.tool,
-		Admin: r.Directory.Proves(caller, actor), Offline: true}, r.at).first(steps)
+		Admin: r.Directory.Proves(caller, actor), Offline: r.suspended == nil}, r.at).first(steps)
 }
 
 // through returns those of the callers that speak for the actor and pass the steps.
@@ -247,7 +310,7 @@ func (r *report) allowed(callers []string, actor string, to remote) (Row, bool) 
 	}
 	row := to.legacyRow(actor)
 	if g, ok := r.Grant(to.Auth.Profile, actor); ok {
-		row = g.row(r.at)
+		row = r.row(g, r.at)
 	}
 	row = row.of(to)
 	row.Callers = through
@@ -286,7 +349,7 @@ func (r *report) orphan(g *Grant) (why string) {
 }
 
 // row is g by itself.
-func (g *Grant) row(at time.Time) Row {
+func (s *Snapshot) row(g *Grant, at time.Time) Row {
 	row := Row{Actor: g.Actor, Profile: g.Profile, Credential: g.Credential.String(),
 		Audiences: g.AllowedAudiences, Scopes: g.AllowedScopes, Since: g.Since, ApprovedBy: g.ApprovedBy, Reason: g.Reason,
 		Enabled: g.Enabled, Status: Active, Where: g.Where}
@@ -299,7 +362,16 @@ func (g *Grant) row(at time.Time) Row {
 	case g.expired(at):
 		row.Status = Expired
 	}
+	row.Status = s.stopped(row, at)
 	return row
+}
+
+// stopped is the row's status, or that a suspension is over it.
+func (s *Snapshot) stopped(row Row, at time.Time) Status {
+	if _, stopped := s.suspended.over(row.Actor, row.Server, row.Profile, at); stopped && row.Status == Active {
+		return Suspended
+	}
+	return row.Status
 }
 
 // legacyRow is what an actor has where the server's one credential is everybody's.

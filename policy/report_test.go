@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v4"
 
 	"onbehalf.internal/broker/fault"
@@ -199,7 +200,7 @@ func TestWhoCan(t *testing.T) {
 			"user:9 by [gateway portal] via : static/search no grant needed",
 		}},
 	} {
-		if diff := cmp.Diff(r.want, shorts(s.WhoCan(r.server, r.tool, r.at))); diff != "" {
+		if diff := cmp.Diff(r.want, shorts(s.WhoCan(policy.Filter{Server: r.server, Tool: r.tool}, r.at))); diff != "" {
 			t.Errorf("%s/%s at %v:\n%s", r.server, r.tool, r.at, diff)
 		}
 	}
@@ -235,34 +236,101 @@ func TestCan(t *testing.T) {
 }
 
 // WhoCan and Can say what Decide says to every caller, actor and tool: nothing is
-// left out, and nothing is made up.
+// left out, and nothing is made up; of the file that a server was never imported for, and of
+// a holder with suspensions and offers.
 func TestReportsAreDecide(t *testing.T) {
-	s := load(t, config(t))
-	for _, at := range anyTime {
-		want, who, can := map[string]bool{}, map[string]bool{}, map[string]bool{}
-		for _, server := range anyServer {
-			for _, tool := range anyTool {
-				for _, actor := range anyActor {
-					if _, err := s.Decide(question(t, s, "gateway", actor, server, tool), at); err == nil {
-						want[actor+" "+server+" "+tool] = true
-					}
-				}
-				for r := range s.WhoCan(server, tool, at) {
-					who[r.Actor+" "+r.Server+" "+r.Tool] = slices.Equal(r.Callers, []string{"gateway"})
+	h := policy.NewHolder(load(t, config(t)))
+	rng := rand.New(rand.NewPCG(7, 8))
+	total := 0
+	for round := range 12 {
+		s := h.Current()
+		for _, at := range anyTime {
+			total += sameAsDecide(t, fmt.Sprint("round ", round, " at ", at), s, at)
+		}
+		h.SetOffers(anyOffers(rng))
+		suspendAny(t, rng, h)
+	}
+	if s := load(t, config(t)); sameAsDecide(t, "file", s, now) == 0 || total < 50 {
+		t.Errorf("%d allowed", total)
+	}
+}
+
+// sameAsDecide compares what is allowed by gateway, and returns how much that is.
+func sameAsDecide(t *testing.T, name string, s *policy.Snapshot, at time.Time) int {
+	t.Helper()
+	want, who, can := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, server := range anyServer {
+		for _, tool := range anyTool {
+			for _, actor := range anyActor {
+				if _, err := s.Decide(question(t, s, "gateway", actor, server, tool), at); err == nil {
+					want[actor+" "+server+" "+tool] = true
 				}
 			}
-		}
-		for _, actor := range anyActor {
-			for r := range s.Can("gateway", actor, at) {
-				can[r.Actor+" "+r.Server+" "+r.Tool] = slices.Equal(r.Callers, []string{"gateway"})
+			for r := range s.WhoCan(policy.Filter{Server: server, Tool: tool}, at) {
+				who[r.Actor+" "+r.Server+" "+r.Tool] = slices.Equal(r.Callers, []string{"gateway"})
 			}
 		}
-		if diff := cmp.Diff(want, who); diff != "" || len(want) == 0 {
-			t.Errorf("WhoCan at %v, %d allowed:\n%s", at, len(want), diff)
+	}
+	for _, actor := range anyActor {
+		for r := range s.Can("gateway", actor, at) {
+			can[r.Actor+" "+r.Server+" "+r.Tool] = slices.Equal(r.Callers, []string{"gateway"})
 		}
-		if diff := cmp.Diff(want, can); diff != "" {
-			t.Errorf("Can at %v:\n%s", at, diff)
+	}
+	if diff := cmp.Diff(want, who); diff != "" {
+		t.Errorf("%s: WhoCan, %d allowed:\n%s", name, len(want), diff)
+	}
+	if diff := cmp.Diff(want, can); diff != "" {
+		t.Errorf("%s: Can:\n%s", name, diff)
+	}
+	return len(want)
+}
+
+// A list goes on after any of its rows as if it had not been stopped.
+func TestAfter(t *testing.T) {
+	s := reviewed(t)
+	for name, list := range map[string]func(policy.Filter) iter.Seq[policy.Row]{
+		"List":    func(f policy.Filter) iter.Seq[policy.Row] { return s.List(f, now) },
+		"of user": func(f policy.Filter) iter.Seq[policy.Row] { f.Actor = "user:8"; return s.List(f, now) },
+		"Whole":   func(f policy.Filter) iter.Seq[policy.Row] { return s.Whole(f, now) },
+		"WhoCan": func(f policy.Filter) iter.Seq[policy.Row] {
+			f.Server, f.Tool = "static", "search"
+			return s.WhoCan(f, now)
+		},
+	} {
+		all := slices.Collect(list(policy.Filter{}))
+		if len(all) < 3 {
+			t.Errorf("%s: %d rows", name, len(all))
 		}
+		for i, row := range all {
+			if diff := cmp.Diff(all[i+1:], slices.Collect(list(policy.Filter{After: row.ID()})), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s after %+v:\n%s", name, row.ID(), diff)
+			}
+		}
+	}
+}
+
+// What is suspended, or not offered, stays in a list, and says that it is suspended.
+func TestSuspendedList(t *testing.T) {
+	s := reviewed(t)
+	h := policy.NewHolder(s)
+	h.SetOffers(policy.Offers{"records": {}})
+	for _, target := range []policy.Target{{Sort: "server", Name: "records"}, {Sort: "actor", Name: "service:nightly"}} {
+		if _, _, err := h.Suspend(policy.Suspension{ID: target.Name, Since: now, Target: target}, func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := slices.Collect(s.List(policy.Filter{}, now))
+	for i, row := range want {
+		if row.Status == policy.Active && (row.Server == "records" || row.Actor == "service:nightly") {
+			want[i].Status = policy.Suspended
+		}
+	}
+	if diff := cmp.Diff(want, slices.Collect(h.Current().List(policy.Filter{}, now))); diff != "" {
+		t.Error(diff)
+	}
+	expiring := shorts(h.Current().Expiring(1, now))
+	if diff := cmp.Diff([]string{"user:9 by [] via wide: / expired", "service:nightly by [] via wide: / suspended"}, expiring); diff != "" {
+		t.Error(diff)
 	}
 }
 
@@ -357,7 +425,7 @@ func BenchmarkReports(b *testing.B) {
 	}
 	for name, rows := range map[string]iter.Seq[policy.Row]{
 		"list":     s.List(policy.Filter{}, now),
-		"who-can":  s.WhoCan("records", "search", now),
+		"who-can":  s.WhoCan(policy.Filter{Server: "records", Tool: "search"}, now),
 		"can":      s.Can("", "user:7", now),
 		"expiring": s.Expiring(365, now),
 		"orphaned": s.Orphaned(now),

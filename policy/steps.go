@@ -11,10 +11,10 @@ import (
 
 // A Check is one step of a decision, for Explain.
 type Check struct {
-	Name  string // "server known", "grant", …
-	Value string // what was looked at
-	OK    bool
-	Where string // file:line or suspension that decided; empty where nothing is written
+	Name  string `json:"name"`  // "server known", "grant", …
+	Value string `json:"value"` // what was looked at
+	OK    bool   `json:"ok"`
+	Where string `json:"where,omitempty"` // file:line or suspension that decided; empty where nothing is written
 }
 
 // A step is one condition of a decision and the refusal when it does not hold.
@@ -136,6 +136,17 @@ func (s *Snapshot) ExplainCase(c Case, at time.Time) (checks []Check, reason str
 		}
 	}
 	return checks, ""
+}
+
+// Trace is ExplainCase after the check that a request has to pass before: whether the
+// caller speaks for the actor at all.
+func (s *Snapshot) Trace(c Case, at time.Time) (checks []Check, reason fault.Reason) {
+	speaks, why := s.Speaks(c.Caller, c.Actor)
+	if why != fault.None {
+		return []Check{speaks}, why
+	}
+	checks, refused := s.ExplainCase(c, at)
+	return append([]Check{speaks}, checks...), fault.Reason(refused)
 }
 
 func serverKnown(t *trial) finding {

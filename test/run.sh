@@ -44,6 +44,7 @@ part "deployment files, the API's description, the first hour word by word"
 sh deploy/check.sh
 (cd docs/check && $GO vet ./... && $GO test -race ./...)
 sh docs/first-hour_test.sh
+sh docs/security_test.sh
 
 part "the page in a real browser"
 (cd test/browser && $GO vet ./... && $GO test -race -count=1 ./...)

@@ -105,7 +105,7 @@ func (u *UI) granted(ctx context.Context, f policy.Filter, counted *time.Time) i
 			}
 			*counted = since
 			for _, row := range rows {
-				if !yield(marked(row, uses[ledger.Granted{Actor: row.Actor, Profile: row.Profile, Server: row.Server, Tool: row.Tool}], now), nil) {
+				if !yield(marked(row, uses[row.ID()], now), nil) {
 					return
 				}
 			}

@@ -9,37 +9,67 @@ import (
 	"iter"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/policy"
 )
 
-// cells are the columns that a review can have: a text, a list of texts or a bool.
-var cells = map[string]func(policy.Row) any{
-	"actor":         func(r policy.Row) any { return r.Actor },
-	"callers":       func(r policy.Row) any { return r.Callers },
-	"profile":       func(r policy.Row) any { return r.Profile },
-	"credential":    func(r policy.Row) any { return r.Credential },
-	"server":        func(r policy.Row) any { return r.Server },
-	"audience":      func(r policy.Row) any { return r.Audiences },
-	"scopes":        func(r policy.Row) any { return r.Scopes },
-	"tool":          func(r policy.Row) any { return r.Tool },
-	"effect":        func(r policy.Row) any { return r.Effect },
-	"data_class":    func(r policy.Row) any { return r.DataClass },
-	"approval":      func(r policy.Row) any { return r.Approval },
-	"administrator": func(r policy.Row) any { return r.Admin },
-	"since":         func(r policy.Row) any { return r.Since },
-	"approved_by":   func(r policy.Row) any { return r.ApprovedBy },
-	"reason":        func(r policy.Row) any { return r.Reason },
-	"expires":       func(r policy.Row) any { return r.Expires },
-	"enabled":       func(r policy.Row) any { return r.Enabled },
-	"status":        func(r policy.Row) any { return string(r.Status) },
-	"why":           func(r policy.Row) any { return r.Why },
-	"where":         func(r policy.Row) any { return r.Where },
+// A line is one row of a review, and what its columns say besides.
+type line struct {
+	grants.Row
+	counted time.Time // since when uses are; zero: the file knows of none
+}
+
+// ofFile is a line of what the configuration alone says.
+func ofFile(r policy.Row) line { return line{Row: grants.Row{Row: r}} }
+
+// cells are the columns that a review can have: a text, a number, a list of texts or a bool.
+var cells = map[string]func(line) any{
+	"actor":         func(r line) any { return r.Actor },
+	"callers":       func(r line) any { return r.Callers },
+	"profile":       func(r line) any { return r.Profile },
+	"credential":    func(r line) any { return r.Credential },
+	"server":        func(r line) any { return r.Server },
+	"audience":      func(r line) any { return r.Audiences },
+	"scopes":        func(r line) any { return r.Scopes },
+	"tool":          func(r line) any { return r.Tool },
+	"effect":        func(r line) any { return r.Effect },
+	"data_class":    func(r line) any { return r.DataClass },
+	"approval":      func(r line) any { return r.Approval },
+	"administrator": func(r line) any { return r.Admin },
+	"since":         func(r line) any { return r.Since },
+	"approved_by":   func(r line) any { return r.ApprovedBy },
+	"reason":        func(r line) any { return r.Reason },
+	"expires":       func(r line) any { return r.Expires },
+	"enabled":       func(r line) any { return r.Enabled },
+	"status":        func(r line) any { return string(r.Status) },
+	"why":           func(r line) any { return r.Why },
+	"where":         func(r line) any { return r.Where },
+	"stored":        func(r line) any { return r.Stored },
+	"last_used":     func(r line) any { return timeCell(r.LastUsed) },
+	"counted_since": func(r line) any { return timeCell(r.counted) },
+	"uses":          usesCell,
+}
+
+func timeCell(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// usesCell is empty where nothing is counted.
+func usesCell(r line) any {
+	if r.Uses == nil {
+		return ""
+	}
+	return *r.Uses
 }
 
 // printRows writes the rows in one format, each as it comes.
-func printRows(out io.Writer, format string, columns []string, rows iter.Seq[policy.Row]) error {
+func printRows(out io.Writer, format string, columns []string, rows iter.Seq[line]) error {
 	buffered := bufio.NewWriter(out)
 	switch format {
 	case "table":
@@ -56,11 +86,11 @@ func printRows(out io.Writer, format string, columns []string, rows iter.Seq[pol
 
 // printTable reads the rows twice, first for the widths of the columns, so that it
 // need not hold them.
-func printTable(out *bufio.Writer, columns []string, rows iter.Seq[policy.Row]) {
+func printTable(out *bufio.Writer, columns []string, rows iter.Seq[line]) {
 	header := strings.Split(strings.ToUpper(strings.ReplaceAll(strings.Join(columns, "\t"), "_", " ")), "\t")
 	widths := make([]int, len(columns))
-	measure := func(line []string) {
-		for i, text := range line {
+	measure := func(texts []string) {
+		for i, text := range texts {
 			widths[i] = max(widths[i], utf8.RuneCountInString(text))
 		}
 	}
@@ -80,32 +110,32 @@ func printTable(out *bufio.Writer, columns []string, rows iter.Seq[policy.Row]) 
 	}
 }
 
-func printLine(out *bufio.Writer, widths []int, line []string) {
+func printLine(out *bufio.Writer, widths []int, texts []string) {
 	var b strings.Builder
-	for i, text := range line {
+	for i, text := range texts {
 		fmt.Fprintf(&b, "%-*s  ", widths[i], text)
 	}
 	fmt.Fprintln(out, strings.TrimRight(b.String(), " "))
 }
 
-func tableLine(columns []string, r policy.Row) []string {
-	line := make([]string, len(columns))
+func tableLine(columns []string, r line) []string {
+	texts := make([]string, len(columns))
 	for i, name := range columns {
-		line[i] = orDash(shown(textOf(cells[name](r))))
+		texts[i] = orDash(shown(textOf(cells[name](r))))
 	}
-	return line
+	return texts
 }
 
 // printCSV writes RFC 4180, lines ended as everywhere else here.
-func printCSV(out *bufio.Writer, columns []string, rows iter.Seq[policy.Row]) {
+func printCSV(out *bufio.Writer, columns []string, rows iter.Seq[line]) {
 	table := csv.NewWriter(out)
 	table.Write(columns)
-	line := make([]string, len(columns))
+	texts := make([]string, len(columns))
 	for r := range rows {
 		for i, name := range columns {
-			line[i] = csvCell(textOf(cells[name](r)))
+			texts[i] = csvCell(textOf(cells[name](r)))
 		}
-		table.Write(line)
+		table.Write(texts)
 	}
 	table.Flush()
 }
@@ -120,7 +150,7 @@ func csvCell(s string) string {
 }
 
 // printJSON writes one array, a row a line.
-func printJSON(out *bufio.Writer, columns []string, rows iter.Seq[policy.Row]) {
+func printJSON(out *bufio.Writer, columns []string, rows iter.Seq[line]) {
 	before, after := "[\n", "[]\n"
 	for r := range rows {
 		fields := make([]string, len(columns))
@@ -157,6 +187,8 @@ func textOf(cell any) string {
 		return strings.Join(v, " ")
 	case bool:
 		return map[bool]string{true: "yes", false: "no"}[v]
+	case int:
+		return strconv.Itoa(v)
 	}
 	return cell.(string)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"unicode"
 
+	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/policy"
 )
 
@@ -39,7 +40,7 @@ func TestCSVCells(t *testing.T) {
 	} {
 		var out strings.Builder
 		row := policy.Row{Actor: text, Reason: text}
-		if err := printRows(&out, "csv", []string{"actor", "reason"}, slices.Values([]policy.Row{row})); err != nil {
+		if err := printRows(&out, "csv", []string{"actor", "reason"}, slices.Values([]line{ofFile(row)})); err != nil {
 			t.Fatal(err)
 		}
 		got, err := csv.NewReader(strings.NewReader(out.String())).ReadAll()
@@ -56,7 +57,7 @@ func TestNothingMovesTheCursor(t *testing.T) {
 	row := policy.Row{Actor: hostile, Callers: []string{hostile, "b"}, Reason: hostile, Status: hostile}
 	for _, format := range []string{"table", "csv", "json"} {
 		var out strings.Builder
-		if err := printRows(&out, format, []string{"actor", "callers", "reason", "status", "enabled"}, slices.Values([]policy.Row{row})); err != nil {
+		if err := printRows(&out, format, []string{"actor", "callers", "reason", "status", "enabled"}, slices.Values([]line{ofFile(row)})); err != nil {
 			t.Fatal(err)
 		}
 		if strings.ContainsFunc(out.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) || !strings.Contains(out.String(), "]0;x") {
@@ -77,13 +78,13 @@ func TestRowsAreNotHeld(t *testing.T) {
 	for format, passes := range map[string]int{"table": 2, "csv": 1, "json": 1} {
 		var out strings.Builder
 		pass, early := 0, 0
-		rows := func(yield func(policy.Row) bool) {
+		rows := func(yield func(line) bool) {
 			pass++
 			for i := range 1000 {
 				if i == 900 && pass == passes {
 					early = out.Len()
 				}
-				if !yield(policy.Row{Reason: strings.Repeat("x", 100)}) {
+				if !yield(ofFile(policy.Row{Reason: strings.Repeat("x", 100)})) {
 					return
 				}
 			}
@@ -100,8 +101,8 @@ func TestRowsAreNotHeld(t *testing.T) {
 // Every column is of a kind that each format prints.
 func TestEveryColumn(t *testing.T) {
 	for name, cell := range cells {
-		switch cell(policy.Row{}).(type) {
-		case string, bool, []string:
+		switch cell(line{Row: grants.Row{Uses: new(int)}}).(type) {
+		case string, bool, int, []string:
 		default:
 			t.Errorf("%s is of a kind that no format prints", name)
 		}

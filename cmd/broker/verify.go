@@ -97,26 +97,34 @@ func readEvidence(heads, expect string, keys []string) (e audit.Evidence, err er
 	if heads == "" {
 		return e, nil
 	}
-	var verifiers []note.Verifier
-	for _, key := range keys {
-		v, err := note.NewVerifier(key)
-		if err != nil {
-			return e, fmt.Errorf("--key %q: write it as broker audit keygen prints it, <name>+<hash>+<key>", key)
-		}
-		verifiers = append(verifiers, v)
+	signers, err := verifiers(keys)
+	if err != nil {
+		return e, err
 	}
 	f, err := os.Open(heads)
 	if err != nil {
 		return e, fmt.Errorf("reading %q: not there or not readable", heads)
 	}
 	defer f.Close()
-	if e.Heads, err = audit.ReadHeads(f, verifiers...); err != nil {
+	if e.Heads, err = audit.ReadHeads(f, signers...); err != nil {
 		return e, fmt.Errorf("%q: %w", heads, err)
 	}
 	if len(e.Heads) == 0 {
 		return e, fmt.Errorf("%q: holds no head", heads)
 	}
 	return e, nil
+}
+
+// verifiers reads the public halves of the keys that sign heads.
+func verifiers(keys []string) (all []note.Verifier, err error) {
+	for _, key := range keys {
+		v, err := note.NewVerifier(key)
+		if err != nil {
+			return nil, fmt.Errorf("--key %q: write it as broker audit keygen prints it, <name>+<hash>+<key>", key)
+		}
+		all = append(all, v)
+	}
+	return all, nil
 }
 
 func readHead(text string) (h audit.Head, err error) {

@@ -16,6 +16,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/httpapi"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/mcpclient"
@@ -110,6 +111,7 @@ func TestContract(t *testing.T) {
 	b.resolved(t)
 	b.approved(t)
 	b.served(t) // from here on arguments have to fit
+	b.reviewed(t)
 	b.audited(t)
 	b.limited(t)
 	b.panics(t)
@@ -229,6 +231,9 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"POST", "/v1/servers/x/probe", "{}", b.admin, 429})
 	flood(ask{"GET", "/v1/audit?x=y", "", b.auditor, 429})
 	flood(ask{"GET", "/v1/audit/head?x=y", "", b.auditor, 429})
+	for _, path := range reviewed {
+		flood(ask{"GET", path + "?x=y", "", b.auditor, 429})
+	}
 	flood(ask{"POST", "/v1/suspensions", "", b.admin, 429})
 	flood(ask{"GET", "/v1/approvals", "", b.people, 429})
 	flood(ask{"POST", "/v1/approvals/x", "", func(h http.Header) { b.people(h); h.Del("Broker-Approver-Assertion") }, 429})
@@ -256,7 +261,8 @@ func (b *bench) unavailable(t *testing.T) {
 	}
 	c := b.config()
 	c.Ready = func() error { return fault.New("check", fault.VaultNotReady, "") }
-	c.Suspensions = ledger.New(db, ledger.Config{})
+	c.Rows = ledger.New(db, ledger.Config{})
+	c.Grants = &grants.Reader{Policy: b.policy, Ledger: c.Rows, Now: time.Now}
 	s := policy.Suspension{ID: "standing", Target: policy.Target{Sort: "actor", Name: "user:9"}}
 	b.policy.Restore([]policy.Suspension{s}, time.Now())
 	c.Catalogue = catalogue.New(db, time.Now)
@@ -283,6 +289,13 @@ func (b *bench) unavailable(t *testing.T) {
 		{"POST", "/v1/servers/records/probe", "", b.admin, 503},
 		{"GET", "/v1/audit", "", b.auditor, 503},
 		{"GET", "/v1/audit/head", "", b.auditor, 503},
+		{"GET", "/v1/audit/operations", "", b.auditor, 503},
+		{"GET", "/v1/grants", "", b.auditor, 503},
+		{"GET", "/v1/grants/who-can?server=records&tool=whoami", "", b.auditor, 503},
+		{"GET", "/v1/grants/explain?caller=gateway&actor=user:7&server=records&tool=whoami", "", b.auditor, 503},
+		{"GET", "/v1/grants/unused", "", b.auditor, 503},
+		{"GET", "/v1/grants/expiring", "", b.auditor, 503},
+		{"GET", "/v1/grants/orphaned", "", b.auditor, 503},
 		{"POST", "/v1/suspensions", suspendUser8, b.admin, 503},
 		{"GET", "/v1/approvals", "", b.people, 503},
 		{"POST", "/v1/approvals/x", approve("sha256:" + strings.Repeat("0", 64)), b.people, 503},
