@@ -323,8 +323,12 @@ func (b *Broker) handler() http.Handler {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
 	return b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
-		Grants:   &grants.Reader{Policy: b.policy, Ledger: b.ledger, Vault: b.vault, Now: b.now},
+		Grants:   b.grants(),
 		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat}))
+}
+
+func (b *Broker) grants() *grants.Reader {
+	return &grants.Reader{Policy: b.policy, Ledger: b.ledger, Vault: b.vault, Now: b.now}
 }
 
 // Ready is nil when an operation could run now; else it says what is missing.

@@ -34,6 +34,7 @@ import (
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/operation"
@@ -46,6 +47,7 @@ type Config struct {
 	Runner    *operation.Runner
 	Policy    *policy.Holder
 	Ledger    *ledger.Ledger
+	Grants    *grants.Reader
 	Identity  func() (ledger string, since time.Time)
 	Catalogue *catalogue.Catalogue
 	Auditors  *auditlog.Reader

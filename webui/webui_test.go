@@ -472,7 +472,8 @@ func TestPages(t *testing.T) {
 		{"/ui/", []string{"Operations can run.", ">succeeded</a>", ">unknown</a>", `href="/ui/catalogue/records/fail"`, "heads are not signed"}},
 		{"/ui/grants?actor=user:7&tool=whoami&server=records", []string{"vault:kv/broker/subjects/7#value", "gateway, portal", "1×", "profiles.yaml:"}},
 		{"/ui/grants?show=unused&tool=slow", []string{">unused</span>", "never"}},
-		{"/ui/grants?show=disabled", []string{"No grant is like that."}},
+		{"/ui/grants?show=expiring", []string{"No grant is like that."}},
+		{"/ui/grants?show=orphaned&actor=user:7", []string{"No grant is like that."}},
 		{"/ui/grants/explain?caller=gateway&actor=user:7&server=records&tool=whoami", []string{"<h2>Allowed</h2>", "caller speaks for the actor"}},
 		{"/ui/grants/explain?caller=gateway&actor=user:8&server=records&tool=whoami", []string{"Refused: no grant"}},
 		{"/ui/grants/explain?caller=gateway&actor=user:7&server=records&tool=fail", []string{"Refused: tool changed"}},
@@ -491,7 +492,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"/ui/grants?page=0", "/ui/grants?page=x", "/ui/grants?show=x", "/ui/audit?since=yesterday"} {
+	for _, path := range []string{"/ui/grants?after=x", "/ui/grants?show=x", "/ui/audit?since=yesterday"} {
 		if got := v.Get(path); got.Status != http.StatusBadRequest {
 			t.Errorf("%s: %d", path, got.Status)
 		}
