@@ -3,17 +3,14 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ledger"
-	"onbehalf.internal/broker/store"
 )
 
 // What goes before a page of the audit.
@@ -51,7 +48,7 @@ func (a *API) search(ctx context.Context, r *request) (answer, error) {
 	var s ledger.Search
 	var after ledger.Place
 	limit := listLimit
-	err := readQuery(r.http.URL.RawQuery, param{"after", func(text string) (err error) { after, err = readPlace(text); return err }},
+	err := readQuery(r.http.URL.RawQuery, param{"after", func(text string) (err error) { after, err = ledger.ParsePlace(text); return err }},
 		upTo("limit", &limit, mostOperations), moment("since", &s.Since), moment("until", &s.Until), word("id", &s.ID), word("request_key", &s.RequestKey),
 		word("caller", &s.Caller), word("actor", &s.Actor), word("server", &s.Server), word("tool", &s.Tool),
 		param{"state", func(text string) (err error) { s.State, err = readState(text); return err }})
@@ -71,7 +68,7 @@ func (a *API) search(ctx context.Context, r *request) (answer, error) {
 		found.Operations = append(found.Operations, a.shownToAll(job))
 	}
 	if next != (ledger.Place{}) {
-		found.Next = fmt.Sprintf("%d.%s", next.Created.UnixNano(), next.ID)
+		found.Next = next.Words()
 	}
 	return inJSON(http.StatusOK, found), nil
 }
@@ -84,16 +81,6 @@ type Found struct {
 }
 
 const mostOperations = 1000 // of a page
-
-// readPlace reads what Found.Next says.
-func readPlace(text string) (ledger.Place, error) {
-	created, of, _ := strings.Cut(text, ".")
-	ns, err := strconv.ParseInt(created, 10, 64)
-	if err != nil || ns < 1 || !id.MatchString(of) {
-		return ledger.Place{}, errors.New("what next of the page before says")
-	}
-	return ledger.Place{Created: store.TimeOf(ns), ID: of}, nil
-}
 
 func readState(text string) (fault.State, error) {
 	for _, a := range fault.Advices() {

@@ -229,8 +229,8 @@ func TestReviewRefused(t *testing.T) {
 		"/v1/grants/expiring?days=-1":                             "days: from 0 to 3660",
 		"/v1/grants/orphaned?vault=maybe":                         "vault: ask or skip",
 		"/v1/audit/operations?state=done":                         "state: a state of",
-		"/v1/audit/operations?after=1":                            "after: what next of",
-		"/v1/audit/operations?after=0.aaaaaaaaaaaaaaaaaaaaaaaaaa": "after: what next of",
+		"/v1/audit/operations?after=1":                            "after: it is no place where a page ends",
+		"/v1/audit/operations?after=0.aaaaaaaaaaaaaaaaaaaaaaaaaa": "after: it is no place where a page ends",
 		"/v1/audit/operations?since=yesterday":                    "since: a time such as",
 		"/v1/audit/operations?limit=1001":                         "limit: from 1 to 1000",
 	} {

@@ -2,7 +2,10 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"math"
+	"regexp"
+	"strconv"
 	"time"
 
 	"onbehalf.internal/broker/fault"
@@ -23,6 +26,21 @@ type Search struct {
 type Place struct {
 	Created time.Time
 	ID      string
+}
+
+// Words writes a place so that [ParsePlace] reads it.
+func (p Place) Words() string { return strconv.FormatInt(p.Created.UnixNano(), 10) + "." + p.ID }
+
+var placeWords = regexp.MustCompile(`^([1-9][0-9]{0,18})\.([a-z2-7]{26})$`)
+
+// ParsePlace reads a place.
+func ParsePlace(text string) (Place, error) {
+	if words := placeWords.FindStringSubmatch(text); words != nil {
+		if at, err := strconv.ParseInt(words[1], 10, 64); err == nil {
+			return Place{Created: store.TimeOf(at), ID: words[2]}, nil
+		}
+	}
+	return Place{}, errors.New("it is no place where a page ends")
 }
 
 // lookAt is how many operations one page of a search is made from at most: what no

@@ -3,8 +3,6 @@ package webui
 import (
 	"context"
 	"net/url"
-	"strconv"
-	"strings"
 	"time"
 
 	"onbehalf.internal/broker/audit"
@@ -27,10 +25,17 @@ type operationsPage struct {
 func (u *UI) operations(ctx context.Context, v *visit) (answer, error) {
 	s := ledger.Search{ID: v.query("id"), RequestKey: v.query("key"), Caller: v.query("caller"), Actor: v.query("actor"),
 		Server: v.query("server"), Tool: v.query("tool"), State: fault.State(v.query("state"))}
+	var after ledger.Place
+	if text := v.query("after"); text != "" {
+		var err error
+		if after, err = ledger.ParsePlace(text); err != nil {
+			return answer{}, fault.New("webui.operations", fault.MalformedRequest, "after: "+err.Error())
+		}
+	}
 	if err := u.Auditors.Look(ctx, v.auditor(), auditlog.Operations, auditlog.Filter{Actor: s.Actor, Operation: s.ID, Server: s.Server, Tool: s.Tool}); err != nil {
 		return answer{}, err
 	}
-	list, next, err := u.Ledger.Search(ctx, s, placeOf(v.query("before")), operationsShown)
+	list, next, err := u.Ledger.Search(ctx, s, after, operationsShown)
 	if err != nil {
 		return answer{}, err
 	}
@@ -40,18 +45,9 @@ func (u *UI) operations(ctx context.Context, v *visit) (answer, error) {
 	}
 	_, p.Since = u.Identity()
 	if next != (ledger.Place{}) {
-		p.Older = v.again("before", strconv.FormatInt(next.Created.UnixNano(), 10)+"-"+next.ID)
+		p.Older = v.again("after", next.Words())
 	}
 	return answer{page: "operations", title: "Operations", model: p}, nil
-}
-
-// placeOf reads where a page goes on; what is none is the beginning.
-func placeOf(s string) (p ledger.Place) {
-	at, id, ok := strings.Cut(s, "-")
-	if n, err := strconv.ParseInt(at, 10, 64); err == nil && ok {
-		p = ledger.Place{Created: time.Unix(0, n), ID: id}
-	}
-	return p
 }
 
 type operationPage struct {
