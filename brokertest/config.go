@@ -26,7 +26,7 @@ vault:
   hold: {role: broker-op}
 store: {path: "DATABASE"}
 operation: {timeout: 5s}
-ui: {}
+ui: UI
 
 callers:
   gateway:
@@ -114,7 +114,11 @@ func (r *Rig) writeConfig(o Options) error {
 	if api == "" {
 		api = "127.0.0.1:0"
 	}
-	text := strings.NewReplacer("API", api, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
+	page := "{}"
+	if strings.HasPrefix(api, "unix:") { // which no browser sees
+		page = `{origin: "https://broker.example"}`
+	}
+	text := strings.NewReplacer("API", api, "UI", page, "VAULT", r.admin.address, "DATABASE", r.DatabasePath(), "BEARER", digest(r.Bearer),
 		"PORTAL", digest(r.PortalBearer()), "ADMIN", digest(r.AdminBearer()), "AUDITOR", digest(r.AuditorBearer()), "PEOPLE", digest(r.PeopleBearer()),
 		"PROVIDER", r.Provider.Issuer(), "RECORDS", r.Records.URL, "ARCHIVE", r.Archive.URL,
 		"TOOLS", tools).Replace(configuration)

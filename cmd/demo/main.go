@@ -80,6 +80,9 @@ func invite(out io.Writer, rig *brokertest.Rig) error {
 
   go run ./cmd/broker call --api %[1]s --bearer-file %[2]s --actor user:7 --server archive --tool whoami
   go run ./cmd/broker grants explain --config %[3]s --caller gateway --actor user:8 --server records --tool whoami
+
+  and the page for reviewers, in a browser: %[1]s/ui/
+  (sign in at the provider as 9, who may see and decide)
 `, rig.URL, bearer, rig.ConfigPath)
 	return nil
 }

@@ -1,0 +1,76 @@
+package webui
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"onbehalf.internal/broker/audit"
+	"onbehalf.internal/broker/signin"
+)
+
+// TestTimeline: where bars begin and end.
+func TestTimeline(t *testing.T) {
+	leg := func(left, took time.Duration) audit.Leg { return audit.Leg{Budget: left, Took: took} }
+	for name, row := range map[string]struct {
+		legs []audit.Leg
+		want [][2]int // from, width
+		span time.Duration
+	}{
+		"none":               {nil, nil, 0},
+		"within the budget":  {[]audit.Leg{leg(time.Second, 100*time.Millisecond), leg(900*time.Millisecond, 400*time.Millisecond)}, [][2]int{{0, 100}, {100, 400}}, time.Second},
+		"too short to see":   {[]audit.Leg{leg(time.Second, time.Microsecond)}, [][2]int{{0, 2}}, time.Second},
+		"after the deadline": {[]audit.Leg{leg(time.Second, time.Second), leg(0, time.Second)}, [][2]int{{0, 500}, {500, 500}}, 2 * time.Second},
+		"later than it":      {[]audit.Leg{leg(time.Second, 0), leg(-time.Second, 0)}, [][2]int{{0, 2}, {1000, 2}}, 2 * time.Second},
+		"no budget":          {[]audit.Leg{leg(0, 0)}, [][2]int{{0, 2}}, time.Millisecond},
+	} {
+		bars, span := timeline(row.legs)
+		if len(bars) != len(row.want) || span != row.span {
+			t.Errorf("%s: %d bars of %v, want %d of %v", name, len(bars), span, len(row.want), row.span)
+			continue
+		}
+		for i, b := range bars {
+			if b.From != row.want[i][0] || b.Width != row.want[i][1] {
+				t.Errorf("%s: bar %d: %d, %d, want %v", name, i, b.From, b.Width, row.want[i])
+			}
+		}
+	}
+}
+
+// TestShown: text from outside is cut, with its length, and what cannot be seen is
+// spelled out.
+func TestShown(t *testing.T) {
+	for in, want := range map[string]string{
+		"":                             "",
+		"plain":                        "plain",
+		"a\u202eb":                     `a\u{202e}b`,
+		strings.Repeat("x", 300):       strings.Repeat("x", 300),
+		strings.Repeat("x", 10_000):    strings.Repeat("x", 300) + "… (10000 bytes)",
+		strings.Repeat("ä", 151):       strings.Repeat("ä", 150) + "… (302 bytes)",
+		strings.Repeat("x", 299) + "ä": strings.Repeat("x", 299) + "… (301 bytes)",
+	} {
+		if got := shown(in); got != want {
+			t.Errorf("%.20q (%d bytes): %q", in, len(in), got)
+		}
+	}
+}
+
+// TestSessionsAreBounded: the one that nobody has used for longest ends for one more,
+// and attempts to sign in are as few.
+func TestSessionsAreBounded(t *testing.T) {
+	now := time.Now()
+	s := newSessions(func() time.Time { return now })
+	for range mostSessions + 10 {
+		s.begin(session{})
+		s.attempt(signin.Attempt{Until: now.Add(time.Hour)})
+		now = now.Add(time.Millisecond)
+	}
+	if len(s.open) != mostSessions || len(s.attempts) != mostAttempts {
+		t.Errorf("%d are open, %d have begun", len(s.open), len(s.attempts))
+	}
+	for _, o := range s.open {
+		if o.was.Before(now.Add(-mostSessions * time.Millisecond)) {
+			t.Error("an older one is open than was ended")
+		}
+	}
+}
