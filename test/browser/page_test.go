@@ -32,7 +32,7 @@ type page struct {
 	problems []string
 }
 
-const patience = time.Minute // for one test's page, on a busy machine
+const patience = 3 * time.Minute // for one test's page, on a busy machine
 
 // newPage opens an empty page whose requests may go to these origins. It ends with the
 // test, which fails for what went wrong on it.
