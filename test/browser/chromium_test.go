@@ -5,6 +5,8 @@
 //	page_test.go      a page in it, and everything that goes wrong there
 //	look_test.go      how it looks, and whom that keeps out
 //	rig_test.go       that the above see what they are there to see
+//	signin_test.go    the broker's page: who gets in, and how
+//	ui_test.go        what each of its pages is good for, and what it does not let happen
 //
 // What always holds:
 //

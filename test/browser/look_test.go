@@ -1,7 +1,7 @@
 package browser
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,6 +45,7 @@ func (p *page) inspect(name string) {
 		serious(p.t, p, l.name)
 		picture(p.t, p, name+"-"+l.name)
 	}
+	defer p.as(looks[0])
 	if wide := p.wider(); wide != "" {
 		p.t.Errorf("%s: has to be moved sideways on a phone: %s", name, wide)
 	}
@@ -90,8 +91,8 @@ func picture(t *testing.T, p *page, name string) string {
 	eval[int](p, `document.fonts.ready.then(() => 0)`)
 	png := get(p, chromedp.FullScreenshot(100)) // 100: as PNG
 	path := filepath.Join(dir, name+".png")
-	if err := os.WriteFile(path, png, 0o600); err != nil {
-		t.Fatal(fmt.Errorf("the picture: %w", err))
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(path, png, 0o644)); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

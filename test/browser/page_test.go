@@ -17,21 +17,22 @@ import (
 	"github.com/chromedp/cdproto/fetch"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
+	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 )
 
 // A page is one tab of a browser that nobody has used before.
 type page struct {
-	t       *testing.T
-	ctx     context.Context
-	origins []string // where its requests may go
+	t   *testing.T
+	ctx context.Context
 
 	mu       sync.Mutex
+	origins  []string // where its requests may go
 	problems []string
 }
 
-const patience = time.Minute // for one test's page, on a busy machine
+const patience = 3 * time.Minute // for one test's page, on a busy machine
 
 // newPage opens an empty page whose requests may go to these origins. It ends with the
 // test, which fails for what went wrong on it.
@@ -99,6 +100,41 @@ func (p *page) open(address string) {
 	p.do(chromedp.Navigate(address))
 }
 
+// click clicks on what the selector finds, and waits for what then is there.
+func (p *page) click(on, then string) {
+	p.t.Helper()
+	p.do(chromedp.Click(chromedp.CSS(on)), chromedp.WaitVisible(chromedp.CSS(then)))
+}
+
+// press presses keys, one after the other.
+func (p *page) press(keys ...string) {
+	p.t.Helper()
+	for _, key := range keys {
+		p.do(chromedp.KeyEvent(key))
+	}
+}
+
+// until waits until a script is true of the page, also one that is only on its way.
+func (p *page) until(script string) {
+	p.t.Helper()
+	for {
+		is, err := chromedp.Run(p.ctx, chromedp.Evaluate[bool](script))
+		switch {
+		case is:
+			return
+		case p.ctx.Err() != nil:
+			p.t.Fatalf("%s: %v", script, err)
+		}
+		p.do(chromedp.Sleep(10 * time.Millisecond))
+	}
+}
+
+// text is what the page, or a part of it, says to somebody who sees it.
+func (p *page) text(of string) string {
+	p.t.Helper()
+	return get(p, chromedp.Text(chromedp.CSS(of)))
+}
+
 // wrong returns what has gone wrong so far, once. What the page has said before is in:
 // it says it, and answers, in one order.
 func (p *page) wrong() []string {
@@ -122,6 +158,19 @@ func (p *page) expect(part string) {
 	p.say(rest...)
 }
 
+// only has requests go to these origins alone from now on.
+func (p *page) only(origins ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.origins = origins
+}
+
+func (p *page) may(origin string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Contains(p.origins, origin)
+}
+
 func (p *page) say(problems ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,6 +190,8 @@ func (p *page) heard(event any) {
 		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning || e.Type == runtime.ConsoleAPICalledTypeAssert {
 			p.say("console: " + said(e.Args))
 		}
+	case *cdppage.EventJavascriptDialogOpening:
+		p.say("a dialog: " + e.Message)
 	case *runtime.EventExceptionThrown:
 		p.say("exception: " + e.ExceptionDetails.Text + " " + said([]*runtime.RemoteObject{e.ExceptionDetails.Exception}))
 	case *audits.EventIssueAdded:
@@ -155,7 +206,7 @@ func (p *page) heard(event any) {
 func (p *page) pass(e *fetch.EventRequestPaused) {
 	var err error
 	switch to := origin(e.Request.URL); {
-	case !slices.Contains(p.origins, to):
+	case !p.may(to):
 		p.say("a request to " + e.Request.URL)
 		_, err = chromedp.Call(p.ctx, fetch.FailRequest, fetch.FailRequestParams{RequestID: e.RequestID, ErrorReason: network.ErrorReasonBlockedByClient})
 	case e.Request.URL == to+"/favicon.ico":

@@ -1,5 +1,5 @@
-// What a page does besides: the reader's own time where a time is pointed at, and the
-// focus on what was asked for.
+// What a page does besides: the reader's own time where a time is pointed at, the
+// focus on what was asked for, and nothing out of the browser's memory.
 'use strict';
 
 function localTimes(root) {
@@ -7,6 +7,9 @@ function localTimes(root) {
     t.title = new Date(t.dateTime).toLocaleString(undefined, { dateStyle: 'full', timeStyle: 'long' });
   }
 }
+
+// A browser keeps whole pages for its back button, also of who has signed out.
+window.addEventListener('pageshow', e => { if (e.persisted) location.reload(); });
 
 document.addEventListener('DOMContentLoaded', () => localTimes(document));
 
