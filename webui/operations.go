@@ -52,23 +52,28 @@ func (u *UI) operations(ctx context.Context, v *visit) (answer, error) {
 
 type operationPage struct {
 	ledger.Operation
-	Retry fault.Retry
-	Legs  []legBar
-	Span  time.Duration
-	Audit string // address of its records
+	Retry  fault.Retry
+	Do     string // what follows for the caller
+	Legs   []legBar
+	Span   time.Duration // from the first leg's beginning to the last one's end
+	Budget time.Duration // when the first leg began
+	Audit  string        // address of its records
 }
 
-// A legBar is a leg on the line of its operation's time, in thousandths of its budget.
+// Spent is how much of the budget the legs took, in thousandths.
+func (p operationPage) Spent() int { return int(min(p.Span, p.Budget) * 1000 / max(p.Budget, 1)) }
+
+// A legBar is a leg on the line of its operation's time, in thousandths of all legs' time.
 type legBar struct {
 	audit.Leg
-	Row, From, Width int
-	Started          time.Duration // after the operation's beginning
+	From, Width int
+	Started     time.Duration // after the first leg's beginning
 }
 
 // To is where the leg ended.
 func (l legBar) To() int { return l.From + l.Width }
 
-// operation shows one with its legs against the budget.
+// operation shows one with its legs.
 func (u *UI) operation(ctx context.Context, v *visit) (answer, error) {
 	id := v.http.PathValue("id")
 	if err := u.Auditors.Look(ctx, v.auditor(), auditlog.Operations, auditlog.Filter{Operation: id}); err != nil {
@@ -83,24 +88,36 @@ func (u *UI) operation(ctx context.Context, v *visit) (answer, error) {
 	}
 	op := list[0]
 	p := operationPage{Operation: op, Retry: op.Retry(u.Now()), Audit: "/ui/audit?" + url.Values{"operation": {id}}.Encode()}
-	p.Legs, p.Span = timeline(op.Legs)
+	for _, a := range fault.Advices() {
+		if a.State == op.Outcome.State {
+			p.Do = a.Do
+		}
+	}
+	if p.Legs, p.Span = timeline(op.Legs); len(op.Legs) > 0 {
+		p.Budget = op.Legs[0].Budget
+	}
 	return answer{page: "operation", title: "Operation", model: p}, nil
 }
 
-// timeline places legs by what was left of the budget when each began. The first began
-// with all of it; what goes on after the deadline makes the line longer.
+// cleanUp are the legs with a budget of their own: they begin when the one before ended.
+var cleanUp = map[string]bool{"notifications/cancelled": true, "delete": true, "drop": true, "revoke": true}
+
+// timeline places legs by what was left of the operation's budget when each began. The
+// first began with all of it.
 func timeline(legs []audit.Leg) (bars []legBar, span time.Duration) {
-	if len(legs) == 0 {
-		return nil, 0
-	}
-	budget := legs[0].Budget
-	span = max(budget, time.Millisecond)
+	var end time.Duration
 	for _, l := range legs {
-		span = max(span, budget-l.Budget+l.Took)
+		begun := max(legs[0].Budget-l.Budget, 0)
+		if cleanUp[l.Name] {
+			begun = end
+		}
+		bars = append(bars, legBar{Leg: l, Started: begun})
+		end = begun + l.Took
+		span = max(span, end)
 	}
-	for i, l := range legs {
-		begun := max(budget-l.Budget, 0)
-		bars = append(bars, legBar{l, i, int(begun * 1000 / span), max(int(l.Took*1000/span), 2), begun})
+	for i, b := range bars {
+		whole := max(span, time.Microsecond)
+		bars[i].From, bars[i].Width = int(b.Started*1000/whole), max(int(b.Took*1000/whole), 3)
 	}
 	return bars, span
 }

@@ -11,18 +11,23 @@ import (
 
 // TestTimeline: where bars begin and end.
 func TestTimeline(t *testing.T) {
-	leg := func(left, took time.Duration) audit.Leg { return audit.Leg{Budget: left, Took: took} }
+	const ms = time.Millisecond
+	leg := func(name string, left, took time.Duration) audit.Leg {
+		return audit.Leg{Name: name, Budget: left, Took: took}
+	}
 	for name, row := range map[string]struct {
 		legs []audit.Leg
 		want [][2]int // from, width
 		span time.Duration
 	}{
-		"none":               {nil, nil, 0},
-		"within the budget":  {[]audit.Leg{leg(time.Second, 100*time.Millisecond), leg(900*time.Millisecond, 400*time.Millisecond)}, [][2]int{{0, 100}, {100, 400}}, time.Second},
-		"too short to see":   {[]audit.Leg{leg(time.Second, time.Microsecond)}, [][2]int{{0, 2}}, time.Second},
-		"after the deadline": {[]audit.Leg{leg(time.Second, time.Second), leg(0, time.Second)}, [][2]int{{0, 500}, {500, 500}}, 2 * time.Second},
-		"later than it":      {[]audit.Leg{leg(time.Second, 0), leg(-time.Second, 0)}, [][2]int{{0, 2}, {1000, 2}}, 2 * time.Second},
-		"no budget":          {[]audit.Leg{leg(0, 0)}, [][2]int{{0, 2}}, time.Millisecond},
+		"none":              {nil, nil, 0},
+		"one after another": {[]audit.Leg{leg("exchange", 1000*ms, 100*ms), leg("tools/call", 900*ms, 400*ms)}, [][2]int{{0, 200}, {200, 800}}, 500 * ms},
+		"with a gap":        {[]audit.Leg{leg("exchange", 1000*ms, 100*ms), leg("tools/call", 500*ms, 500*ms)}, [][2]int{{0, 100}, {500, 500}}, 1000 * ms},
+		"too short to see":  {[]audit.Leg{leg("hold", 1000*ms, 0), leg("tools/call", 1000*ms, 1000*ms)}, [][2]int{{0, 3}, {0, 1000}}, 1000 * ms},
+		"clean-up has a budget of its own": {[]audit.Leg{leg("tools/call", 5000*ms, 600*ms), leg("delete", 1000*ms, 200*ms), leg("drop", 5000*ms, 200*ms)},
+			[][2]int{{0, 600}, {600, 200}, {800, 200}}, 1000 * ms},
+		"after the deadline": {[]audit.Leg{leg("tools/call", 1000*ms, 1000*ms), leg("drop", 5000*ms, 1000*ms)}, [][2]int{{0, 500}, {500, 500}}, 2000 * ms},
+		"nothing took time":  {[]audit.Leg{leg("hold", 0, 0)}, [][2]int{{0, 3}}, 0},
 	} {
 		bars, span := timeline(row.legs)
 		if len(bars) != len(row.want) || span != row.span {
