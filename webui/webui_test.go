@@ -499,6 +499,38 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestChangedTool: a tool that is not as it was pinned is shown with each difference.
+func TestChangedTool(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	imported := func(description string) {
+		t.Helper()
+		rig.Records.List(tool("whoami", description))
+		if a := rig.Admin(t, "POST", "/v1/servers/records/import", "", nil); a.Status != 200 {
+			t.Fatalf("%d %s", a.Status, a.Body)
+		}
+	}
+	imported("Says who calls.")
+	var kept struct{ Tools []struct{ Pin string } }
+	rig.Auditor(t, "/v1/servers/records/tools", &kept)
+	if err := rig.Edit(func(y string) string {
+		return strings.Replace(y, "whoami: {enabled: true", `whoami: {enabled: true, pin: "`+kept.Tools[0].Pin+`"`, 1)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	v := rig.Visitor(t)
+	v.Bearer(rig.AuditorBearer())
+	if page := v.Get("/ui/catalogue/records/whoami"); !strings.Contains(page.Body, "as pinned") || strings.Contains(page.Body, "<del>") {
+		t.Errorf("as pinned:\n%s", page.Body)
+	}
+	imported("Says who \u200bcalls.")
+	page := v.Get("/ui/catalogue/records/whoami")
+	for _, want := range []string{">changed<", "/description", "<del>&#34;Says who calls.&#34;</del>", `<ins>&#34;Says who \u{200b}calls.&#34;</ins>`} {
+		if !strings.Contains(page.Body, want) {
+			t.Errorf("changed, without %q:\n%s", want, page.Body)
+		}
+	}
+}
+
 // TestLongLists: every grant and operation is on one page and no more.
 func TestLongLists(t *testing.T) {
 	rig := brokertest.New(t, &brokertest.Options{Config: func(y string) string {
