@@ -25,6 +25,7 @@ type overviewPage struct {
 	From        time.Time
 	Suspensions []policy.Suspension
 	Chain       auditlog.Head
+	Signs       bool   // heads are signed
 	Unsigned    uint64 // records after the newest signed head
 }
 
@@ -55,7 +56,7 @@ func (u *UI) overview(ctx context.Context, v *visit) (answer, error) {
 		return answer{}, err
 	}
 	now, s := u.Now(), u.Policy.Current()
-	p := overviewPage{Version: u.Version, Snapshot: s.Hash, From: now.Add(-recent), Suspensions: s.Suspensions(now)}
+	p := overviewPage{Version: u.Version, Snapshot: s.Hash, From: now.Add(-recent), Suspensions: s.Suspensions(now), Signs: s.Keys.Audit != ""}
 	p.Ledger, p.Since = u.Identity()
 	if err := u.Ready(); err != nil {
 		p.NotReady = told(err)
