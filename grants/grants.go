@@ -157,7 +157,7 @@ func orphan(row Row) bool { return row.Why != "" }
 
 const (
 	atOnce = 1000   // rows whose uses are read together
-	lookAt = 50_000 // rows that a page is made from
+	lookAt = 10_000 // rows that a page is made from
 )
 
 // page fills a page with the rows that keep wants. They come in their order.

@@ -12,6 +12,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/policy/policytest"
+	"onbehalf.internal/broker/store"
 	"onbehalf.internal/broker/store/storetest"
 )
 
@@ -20,7 +21,7 @@ listen: {api: "127.0.0.1:8471"}
 vault: {address: "https://vault.example.org", auth: {method: token}, hold: {role: broker-op}}
 store: {path: broker.db}
 callers:
-  gateway: {roles: [operate], bearer_sha256: ["BEARER"], actors: {asserted: ["user:0000"]}, servers: [records], zone: local}
+  gateway: {roles: [operate], bearer_sha256: ["BEARER"], actors: {asserted: ["user:00000"]}, servers: [records], zone: local}
 profiles:
   company:
     token_endpoint: https://identity.example.org/token
@@ -41,12 +42,23 @@ servers:
 
 const many = 2500 // more than are looked at together
 
-// newReader is a reader of many grants, of which user:0000 and each hundredth other were used.
+// newReader is a reader of many grants, of which the first and each hundredth other were used.
 func newReader(t *testing.T) (*grants.Reader, *storetest.File) {
+	r, file := newUnused(t, many)
+	for n := 0; n < many; n += 100 {
+		op := ledger.Operation{ID: fmt.Sprint("op", n), Caller: "gateway", Actor: fmt.Sprintf("user:%05d", n), RequestKey: "k", Server: "records", Tool: "search", Profile: "company"}
+		if _, begun, err := r.Ledger.Begin(t.Context(), op, audit.Record{}); !begun || err != nil {
+			t.Fatal(begun, err)
+		}
+	}
+	return r, file
+}
+
+func newUnused(t *testing.T, many int) (*grants.Reader, *storetest.File) {
 	dir := t.TempDir()
 	var lines strings.Builder
 	for n := range many {
-		fmt.Fprintf(&lines, `{"actor":"user:%04d","enabled":true,"credential":"vault:kv/broker/%d#t","allowed_audiences":["mcp-api"],"allowed_scopes":["read"]}`+"\n", n, n)
+		fmt.Fprintf(&lines, `{"actor":"user:%05d","enabled":true,"credential":"vault:kv/broker/%d#t","allowed_audiences":["mcp-api"],"allowed_scopes":["read"]}`+"\n", n, n)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "grants.jsonl"), []byte(lines.String()), 0o600); err != nil {
 		t.Fatal(err)
@@ -58,12 +70,6 @@ func newReader(t *testing.T) (*grants.Reader, *storetest.File) {
 	file := storetest.New(t)
 	file.Reopen()
 	l := ledger.New(file.Store, ledger.Config{Now: file.Clock})
-	for n := 0; n < many; n += 100 {
-		op := ledger.Operation{ID: fmt.Sprint("op", n), Caller: "gateway", Actor: fmt.Sprintf("user:%04d", n), RequestKey: "k", Server: "records", Tool: "search", Profile: "company"}
-		if _, begun, err := l.Begin(t.Context(), op, audit.Record{}); !begun || err != nil {
-			t.Fatal(begun, err)
-		}
-	}
 	return &grants.Reader{Policy: policy.NewHolder(s), Ledger: l, Now: file.Clock}, file
 }
 
@@ -100,6 +106,31 @@ func TestUnused(t *testing.T) {
 	}
 	if n := unused(92, 1000); n != many-many/100 {
 		t.Errorf("%d unused of 92 days", n)
+	}
+}
+
+// TestPageIsBounded: where nothing is found, a page ends all the same, and says where to go
+// on.
+func TestPageIsBounded(t *testing.T) {
+	const many, lookedAt = 10_100, 10_000
+	r, file := newUnused(t, many)
+	err := file.Store.Commit(t.Context(), func(tx *store.Tx) error {
+		for n := range many {
+			if _, err := tx.Exec(`INSERT INTO uses VALUES (?, 'company', 'records', 'search', 1, ?)`, fmt.Sprintf("user:%05d", n), file.Now.UnixNano()); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, audit.Record{Kind: audit.Start})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := r.Unused(t.Context(), grants.Question{Limit: 10}, 90)
+	if err != nil || len(first.Rows) != 0 || !first.More || first.Next.Actor != fmt.Sprintf("user:%05d", lookedAt-1) {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if rest, err := r.Unused(t.Context(), grants.Question{Limit: 10, After: first.Next}, 90); err != nil || len(rest.Rows) != 0 || rest.More {
+		t.Fatalf("%+v, %v", rest, err)
 	}
 }
 

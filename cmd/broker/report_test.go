@@ -23,11 +23,13 @@ type reviewer struct {
 	t     *testing.T
 	dir   string
 	until string
+	early string // before any head was signed
 }
 
 func newReviewer(t *testing.T) *reviewer {
 	rig := brokertest.New(t, &brokertest.Options{SignedAudit: true})
 	rig.Call(t, brokertest.Call{})
+	early := time.Now().UTC().Format(time.RFC3339Nano)
 	if err := rig.Stop(); err != nil { // which signs all there is
 		t.Fatal(err)
 	}
@@ -35,7 +37,7 @@ func newReviewer(t *testing.T) *reviewer {
 		t.Fatal(err)
 	}
 	rig.Call(t, brokertest.Call{})
-	r := &reviewer{rig, t, t.TempDir(), time.Now().UTC().Format(time.RFC3339Nano)}
+	r := &reviewer{rig, t, t.TempDir(), time.Now().UTC().Format(time.RFC3339Nano), early}
 	if err := os.WriteFile(filepath.Join(r.dir, "bearer"), []byte(rig.AuditorBearer()), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -192,6 +194,14 @@ func TestReportOfFiles(t *testing.T) {
 	withHeads := r.report("c.zip", append(files, "--heads", r.HeadsPath(), "--key", r.AuditKey)...)
 	if err := r.follow(r.unpacked(withHeads, nil)); err != nil {
 		t.Fatal(err)
+	}
+	r.until = r.early
+	before := r.unpacked(r.report("e.zip", append(files, "--heads", r.HeadsPath(), "--key", r.AuditKey)...), nil)
+	if _, err := os.Stat(filepath.Join(before, "heads")); err == nil {
+		t.Error("there are heads of records that are not there")
+	}
+	if err := r.follow(before); err != nil {
+		t.Error(err)
 	}
 	r.refused(export, lines)
 }
