@@ -219,7 +219,7 @@ func TestSeveralFiles(t *testing.T) {
 		{"the end of a file is cut off, and another follows", [][][]byte{torn, with(w.lines[39_999:], func(l [][]byte) { l[0] = anew[39_999] })}, 1, 40_000, "is cut off", 0},
 		{"what is cut off is another record", [][][]byte{with(torn, func(l [][]byte) { l[39_999] = []byte("{}") }), b}, 2, 10,
 			"is another record than the one that is cut off where a file before ends", 0},
-		{"a record that is there twice is cut off", [][][]byte{w.lines[:41_000], torn, c}, 2, 40_000, "is cut off", 0},
+		{"a record that is there twice is cut off", [][][]byte{w.lines[:41_000], torn, w.lines[41_000:]}, 2, 40_000, "is cut off", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var files []io.Reader

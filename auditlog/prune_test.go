@@ -131,6 +131,9 @@ func TestPruned(t *testing.T) {
 			t.Error(said)
 		}
 		export := s.export()
+		if !bytes.Contains(export, []byte(`"pruned":{"from":1,"to":{"seq":3000,`)) {
+			t.Errorf("%s", export)
+		}
 		report, err := s.verify(export)
 		if want := (audit.Report{Head: head, Before: 3000, Ledger: report.Ledger, Heads: 3, Signed: 3101, Unseen: report.Unseen}); err != nil || report != want || report.Ledger == "" {
 			t.Errorf("the export: %+v, %v; want %+v", report, err, want)
@@ -140,7 +143,7 @@ func TestPruned(t *testing.T) {
 			t.Errorf("both: %+v, %v", report, err)
 		}
 		s.pass(30 * time.Hour) // the next ones, and the record of the first time
-		if s.from() != 3101+1 || s.rows("audit") > 3 {
+		if s.from() != 3101+1 || s.rows("audit") > 3 || !strings.Contains(s.log.String(), `msg="audit pruned" from=3001 to=3100`) {
 			t.Errorf("begins with %d, %d rows", s.from(), s.rows("audit"))
 		}
 		for range 3 {

@@ -166,7 +166,10 @@ func (s *Sink) next(ctx context.Context) (text []byte, last audit.Head, err erro
 		text = append(text, audit.Exported(line, hash)...)
 		return nil
 	})
-	if err == nil && last == s.at { // they are not there any more
+	switch {
+	case errors.Is(err, errChanged) && last != s.at: // after those that do follow
+		err = nil
+	case err == nil && last == s.at: // they are not there any more
 		err = errChanged
 	}
 	return text, last, err
