@@ -156,3 +156,48 @@ func TestAuditHead(t *testing.T) {
 		}
 	}
 }
+
+// TestSinkOfABroker: a broker that has stopped has left its whole audit in the file of its
+// sink, also over a restart. No token, argument or result is in it.
+func TestSinkOfABroker(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		return yaml + "audit: {sink: \"file:audit.jsonl\"}\n"
+	}})
+	const argument = "canary-of-an-argument"
+	for range 2 {
+		rig.Call(t, brokertest.Call{})
+		rig.Call(t, brokertest.Call{Tool: "drop", Arguments: map[string]string{"job": argument}})
+		if err := errors.Join(rig.Stop(), rig.Restart(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(filepath.Join(rig.Dir, "audit.jsonl"))
+	if err != nil || string(file) != rig.Audit(t) || bytes.Count(file, []byte(`"kind":"stop"`)) != 3 {
+		t.Errorf("%v, the file:\n%s", err, file)
+	}
+	for _, secret := range append(rig.Secrets(), argument) {
+		if bytes.Contains(file, []byte(secret)) {
+			t.Error("a secret is in it")
+		}
+	}
+}
+
+// TestSinkCannotBeWritten: where the file of the sink cannot be, the log says so, and
+// operations run.
+func TestSinkCannotBeWritten(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
+		return yaml + "audit: {sink: \"file:nowhere/audit.jsonl\"}\n"
+	}})
+	if a := rig.Call(t, brokertest.Call{}); a.State != "succeeded" {
+		t.Errorf("%s", a.Body)
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(rig.Log(), `"msg":"sink not written"`) {
+		t.Error(rig.Log())
+	}
+}

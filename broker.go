@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -68,6 +69,8 @@ type Broker struct {
 	vault     *vault.Client
 	store     *store.Store
 	keeper    *auditlog.Keeper // nil: heads are not signed
+	sink      *auditlog.Sink   // nil: the audit is not copied
+	pruner    *auditlog.Pruner // nil: it is kept for ever
 	auditors  *auditlog.Reader
 	ledger    *ledger.Ledger
 	catalogue *catalogue.Catalogue
@@ -124,7 +127,7 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if b.keeper, err = b.newKeeper(ctx, c); err != nil {
+	if err := b.guardAudit(ctx, c); err != nil {
 		return err
 	}
 	b.auditors = auditlog.NewReader(b.store, c.Now)
@@ -139,6 +142,9 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	b.catalogue = catalogue.New(b.store, c.Now)
 	b.sessions = session.NewManager(b.vault, exchange.New(c.Now), b.policy, c.Now)
 	b.metrics = httpapi.NewMetrics(func() int { return b.runner.Running() }, b.vault.Stats, b.servers)
+	if b.sink != nil {
+		b.metrics.Sink(b.sink.Behind)
+	}
 	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp, Catalogue: b.catalogue,
 		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, Late: b.metrics.Late, DropWait: c.DropWait})
 	standing, err := b.ledger.Suspensions(ctx, c.Now())
@@ -228,15 +234,16 @@ func (b *Broker) Serve(ctx context.Context) error {
 	background, leave := context.WithCancel(context.WithoutCancel(ctx))
 	vaultDone := make(chan error, 1)
 	go func() { vaultDone <- b.vault.Run(background) }()
-	expired := make(chan struct{})
-	go func() { b.expire(background); close(expired) }()
+	var upkeep sync.WaitGroup
+	upkeep.Go(func() { b.expire(background) })
+	upkeep.Go(func() { b.prune(background) })
+	upkeep.Go(func() { b.flush(background) })
 
 	go b.sweep(background)
 	watching, unwatch := context.WithCancel(background)
-	watched, flushed := make(chan struct{}), make(chan struct{})
-	lastHead := b.keep(background)
+	watched := make(chan struct{})
+	lastOfAudit := b.keepAudit(background)
 	go func() { b.watch(watching); close(watched) }()
-	go func() { b.flush(background); close(flushed) }()
 
 	failed := make(chan error, 2)
 	api := httpapi.NewServer(b.handler())
@@ -259,32 +266,11 @@ func (b *Broker) Serve(ctx context.Context) error {
 	counts := b.drain(servers)
 	<-watched
 	leave()
-	<-flushed
 	<-vaultDone
-	<-expired
-	b.closeLedger(&counts, lastHead)
+	upkeep.Wait()
+	b.closeLedger(&counts, lastOfAudit)
 	b.log.Info("stopped", "ended", counts.Ended, "cut", counts.Cut, "left", counts.Left, "holds", counts.Holds)
 	return err
-}
-
-// keep signs heads of the audit until the function that it returns is called: that
-// signs the last one, of all that was written. It waits no longer than its context:
-// the second place may be one that does not answer.
-func (b *Broker) keep(ctx context.Context) (last func(context.Context)) {
-	if b.keeper == nil {
-		return func(context.Context) {}
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() { b.keeper.Run(ctx); close(done) }()
-	return func(ctx context.Context) {
-		stop()
-		select {
-		case <-done:
-		case <-ctx.Done():
-			b.log.Error("last head not signed in time")
-		}
-	}
 }
 
 const (

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"onbehalf.internal/broker/audit"
-	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/ownfile"
 	"onbehalf.internal/broker/policy"
@@ -49,30 +47,6 @@ func keysIn(path string) (keys []seal.Key, err error) {
 		err = fmt.Errorf("%q: holds no key", path)
 	}
 	return keys, err
-}
-
-// newKeeper makes what signs heads of the audit; without a key there is none.
-func (b *Broker) newKeeper(ctx context.Context, c Config) (*auditlog.Keeper, error) {
-	path, at := c.Snapshot.Keys.Audit, c.Snapshot.Audit
-	if path == "" {
-		return nil, nil
-	}
-	text, err := ownfile.Read(path, ownfile.Ours)
-	if err != nil {
-		return nil, fmt.Errorf("keys.audit: %w", err)
-	}
-	key, err := audit.ParseKey(text)
-	if err != nil {
-		return nil, fmt.Errorf("keys.audit: %q: %w", path, err)
-	}
-	var second func([]byte) error
-	switch {
-	case at.Stdout:
-		second = auditlog.Writer(c.Stdout)
-	case at.Heads != "":
-		second = auditlog.File(at.Heads)
-	}
-	return auditlog.NewKeeper(ctx, auditlog.Config{Store: b.store, Key: key, Second: second, Now: c.Now, Log: c.Log})
 }
 
 // transit is what a key in Vault can be asked for. That Vault gives no data key is

@@ -80,16 +80,16 @@ func (b *Broker) cleanUp(servers []*http.Server) (counts audit.Stopped) {
 }
 
 // closeLedger writes what is left to say, after the epochs have gone and with them
-// what was pending. The last record of this process is the last, and the last head
-// speaks of it.
-func (b *Broker) closeLedger(counts *audit.Stopped, lastHead func(context.Context)) {
+// what was pending. The last record of this process is the last, the last head speaks
+// of it, and the sink has it.
+func (b *Broker) closeLedger(counts *audit.Stopped, lastOfAudit func(context.Context)) {
 	within(recordBudget, func(ctx context.Context) {
 		if b.runner.Close(ctx) != nil {
 			b.log.Warn("clean-up budget spent", "holds", true)
 		}
 		counts.Holds = b.vault.Pending()
 		b.recordStop(ctx, *counts)
-		lastHead(ctx)
+		lastOfAudit(ctx)
 	})
 }
 

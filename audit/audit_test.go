@@ -28,6 +28,7 @@ func full() audit.Record {
 		Scopes: []string{"records.read"}, Narrowed: true, Reason: fault.WallClock, State: fault.InDoubt, Ran: fault.RanUnknown,
 		Evidence: fault.EvidenceNone, Epoch: "accessor", Token: audit.DigestOf("token"), Hold: "dropped", Count: 3,
 		Recovered: &audit.Recovered{NotSent: 1, InDoubt: 2, Holds: 3}, Supersedes: "op0", Swept: &audit.Swept{Results: 1, Operations: 2},
+		Pruned:  &audit.Pruned{From: 1, To: audit.Place{Seq: 3, Hash: audit.DigestOf("cut")}, Tree: []byte("roots"), Head: "head\n— k"},
 		Started: &audit.Started{Version: "0.1.0", Ledger: "l2", Former: "l1", Clean: true, Previous: audit.Place{Seq: 6, Hash: audit.DigestOf("before")}},
 		Stopped: &audit.Stopped{Ended: 4, Cut: 3, Left: 2, Holds: 1}, Suspended: &audit.Suspended{ID: "s1", Until: noon.UTC(), Text: "why\u200b\n"},
 		Resolved: &audit.Resolved{By: "admin", Text: "seen"},
@@ -62,6 +63,7 @@ func TestCanonicalIsStable(t *testing.T) {
 				`"epoch":"accessor","token":"3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0",` +
 				`"hold":"dropped","count":3,"started":{"version":"0.1.0","ledger":"l2","former":"l1","clean":true,"previous":{"seq":6,"hash":"` + audit.DigestOf("before").String() + `"}},"recovered":{"not_sent":1,"in_doubt":2,"holds":3},` +
 				`"supersedes":"op0","swept":{"results":1,"operations":2},` +
+				`"pruned":{"from":1,"to":{"seq":3,"hash":"` + audit.DigestOf("cut").String() + `"},"tree":"cm9vdHM=","head":"head\n\u2014 k"},` +
 				`"stopped":{"ended":4,"cut":3,"left":2,"holds":1},` +
 				`"suspension":{"id":"s1","until":"2026-11-30T12:00:00.000005Z","text":"why\u200b\n"},` +
 				`"resolution":{"by":"admin","text":"seen"},` +

@@ -59,7 +59,7 @@ const (
 	Recovery Kind = "recovery" // what a dead process left was closed
 
 	Revocation Kind = "revocation" // whether the provider ended an exchanged token
-	Retention  Kind = "retention"  // results and operations that were kept long enough are gone
+	Retention  Kind = "retention"  // what was kept long enough is gone: results and operations, or records
 	Stop       Kind = "stop"       // a broker that was asked to end closes the ledger
 
 	Suspension Kind = "suspension" // an admin has stopped an actor, a server or a profile
@@ -131,6 +131,7 @@ type Record struct {
 	Recovered  *Recovered     `json:"recovered,omitempty"`
 	Supersedes string         `json:"supersedes,omitempty"` // the operation that this one is the second run of
 	Swept      *Swept         `json:"swept,omitempty"`
+	Pruned     *Pruned        `json:"pruned,omitempty"`
 	Stopped    *Stopped       `json:"stopped,omitempty"`
 	Suspended  *Suspended     `json:"suspension,omitempty"`
 	Resolved   *Resolved      `json:"resolution,omitempty"`
@@ -161,6 +162,15 @@ type Recovered struct {
 type Swept struct {
 	Results    int `json:"results"`    // whose operations are "expired" now
 	Operations int `json:"operations"` // that are gone, with their keys
+}
+
+// Pruned says which records the store has no more, in a [Retention] record, and has
+// what those after them are verified with: see [FindCut].
+type Pruned struct {
+	From uint64 `json:"from"`
+	To   Place  `json:"to"`
+	Tree []byte `json:"tree"` // of all records up to there, see [Tree.Bytes]
+	Head string `json:"head"` // that was signed of them
 }
 
 // Stopped counts what was open when a broker was asked to end, in a [Stop] record.

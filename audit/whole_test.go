@@ -6,9 +6,11 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"math/bits"
 	"slices"
 	"strings"
@@ -158,6 +160,224 @@ func TestManipulated(t *testing.T) {
 			t.Errorf("without a head: %v", err)
 		}
 	}
+}
+
+// TestSeveralFiles: what a sink and a later export hold is one chain. What is in two of
+// them, or cut off where one ends, is no harm; each way to spoil them is found, with the
+// file and the line.
+func TestSeveralFiles(t *testing.T) {
+	w := large()
+	a, b, c := w.lines[:40_000], w.lines[39_990:70_000], w.lines[55_000:]
+	heads := w.signed(t)
+	with := func(lines [][]byte, change func([][]byte)) [][]byte {
+		lines = slices.Clone(lines)
+		change(lines)
+		return lines
+	}
+	flip := func(at int) func([][]byte) {
+		return func(l [][]byte) { l[at] = bytes.Replace(l[at], []byte("user:"), []byte("usgr:"), 1) }
+	}
+	swap := func(at int) func([][]byte) { return func(l [][]byte) { l[at], l[at+1] = l[at+1], l[at] } }
+	torn := with(a, func(l [][]byte) { l[39_999] = l[39_999][:100] })
+	anew := rewritten(w, 39_995).lines
+	const unlike = "does not follow the one before it: it is record "
+	for _, tc := range []struct {
+		name       string
+		files      [][][]byte
+		file, line int
+		why        string
+		repeats    int
+	}{
+		{"as they were written", [][][]byte{a, b, c}, 0, 0, "", 10 + 15_000},
+		{"without a seam in two", [][][]byte{a, w.lines[40_000:]}, 0, 0, "", 0},
+		{"an empty file between", [][][]byte{a, nil, b, c, nil}, 0, 0, "", 10 + 15_000},
+		{"the same file twice", [][][]byte{a, a, b, c}, 0, 0, "", 40_000 + 10 + 15_000},
+		{"a file that ends before the one before it", [][][]byte{w.lines[:70_000], b[:100], c}, 0, 0, "", 100 + 15_000},
+		{"the end of a file is cut off, and whole in the next", [][][]byte{torn, b, c}, 0, 0, "", 9 + 15_000},
+		{"the same with an empty file between", [][][]byte{torn, nil, b, c}, 0, 0, "", 9 + 15_000},
+
+		{"a byte is flipped", [][][]byte{a, b, with(c, flip(30_000))}, 3, 30_001, "does not match its hash", 0},
+		{"a byte is flipped in what is there twice", [][][]byte{a, b, with(c, flip(7))}, 3, 8, "does not match its hash", 0},
+		{"a record is dropped", [][][]byte{a, slices.Delete(slices.Clone(b), 100, 101), c}, 2, 101, unlike + "40092, and record 40091 is missing", 0},
+		{"a record is dropped at the seam", [][][]byte{a, w.lines[40_001:]}, 2, 1, unlike + "40002, and record 40001 is missing", 0},
+		{"a record is dropped in what is there twice", [][][]byte{a, b, slices.Delete(slices.Clone(c), 5, 6)}, 3, 6, unlike + "55007, and record 55006 is missing", 0},
+		{"a record is doubled", [][][]byte{a, slices.Insert(slices.Clone(b), 100, b[99]), c}, 2, 101, unlike + "40090 once more", 0},
+		{"a record is doubled in what is there twice", [][][]byte{a, b, slices.Insert(slices.Clone(c), 100, c[99])}, 3, 101, unlike + "55100 once more", 0},
+		{"two are swapped", [][][]byte{a, with(b, swap(200)), c}, 2, 201, unlike + "40192, and record 40191 stands after it", 0},
+		{"two are swapped at the seam", [][][]byte{a, with(w.lines[40_000:], swap(0))}, 2, 1, unlike + "40002, and record 40001 stands after it", 0},
+		{"the tail is cut", [][][]byte{a, b}, 2, 30_011, `is missing, and all after it: a head of 100000 records of "onbehalf-broker/ledger" is signed`, 0},
+		{"the tail of one is cut", [][][]byte{a[:39_000], b, c}, 2, 1, unlike + "39991, and records 39001 to 39990 are missing", 0},
+		{"a file is missing", [][][]byte{a, w.lines[50_000:]}, 2, 1,
+			unlike + "50001, the start of a broker, and the segment of records 40001 to 50000 is missing", 0},
+		{"the first file is missing", [][][]byte{b, c}, 1, 1, unlike + "39991, and records 1 to 39990 are missing", 0},
+		{"in another order", [][][]byte{a, c, b}, 2, 1, unlike + "55001, and records 40001 to 55000 are missing", 0},
+		{"a file is another", [][][]byte{a, anew[39_990:]}, 2, 5, "is another record 39995 than the one in a file before", 0},
+		{"a file is another, from its beginning on", [][][]byte{a, anew[39_995:]}, 2, 1, "does not follow the one before it", 0},
+		{"a file is another, and what was in both is gone", [][][]byte{a, anew[40_000:]}, 2, 1, "does not follow the one before it", 0},
+		{"the end of a file is cut off", [][][]byte{torn, w.lines[40_000:]}, 1, 40_000, "is cut off", 0},
+		{"the end of the last file is cut off", [][][]byte{a, torn}, 2, 40_000, "is cut off", 0},
+		{"the end of a file is cut off, and another follows", [][][]byte{torn, with(w.lines[39_999:], func(l [][]byte) { l[0] = anew[39_999] })}, 1, 40_000, "is cut off", 0},
+		{"what is cut off is another record", [][][]byte{with(torn, func(l [][]byte) { l[39_999] = []byte("{}") }), b}, 2, 10,
+			"is another record than the one that is cut off where a file before ends", 0},
+		{"a record that is there twice is cut off", [][][]byte{w.lines[:41_000], torn, w.lines[41_000:]}, 2, 40_000, "is cut off", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var files []io.Reader
+			for _, lines := range tc.files {
+				files = append(files, bytes.NewReader(bytes.Join(lines, nil)))
+			}
+			report, err := audit.Evidence{Heads: heads}.Verify(files...)
+			var bad *audit.BadRecord
+			if errors.As(err, &bad) != (tc.why != "") || bad != nil && *bad != (audit.BadRecord{File: tc.file, Line: tc.line, Why: tc.why}) {
+				t.Fatalf("Verify = %+v, %v, want file %d line %d %s", bad, err, tc.file, tc.line, tc.why)
+			}
+			if bad == nil && (report.Repeats != tc.repeats || report.Head != w.head || report.Heads != len(heads)) {
+				t.Errorf("%+v, want %d repeats", report, tc.repeats)
+			}
+		})
+	}
+}
+
+// pruned is a ledger of 300 records, with a head of each 50, that has lost its first
+// 100 according to its record 200. It has one start, which is among them.
+func pruned(t *testing.T) (lines [][]byte, heads []audit.Checkpoint, end audit.Head) {
+	t.Helper()
+	key, verifier := newKey(t)
+	var tree, cut audit.Tree
+	var at audit.Head
+	var msg []byte
+	for n := uint64(1); n <= 300; n++ {
+		r := audit.Record{Time: noon, Kind: audit.Denial, Attempt: int(n)}
+		switch n {
+		case 1:
+			r = audit.Record{Time: noon, Kind: audit.Start, Started: &audit.Started{Ledger: "l"}}
+		case 200:
+			r = audit.Record{Time: noon, Kind: audit.Retention, Pruned: &audit.Pruned{From: 1, To: at.Place(), Tree: cut.Bytes(), Head: string(msg)}}
+			r.Pruned.To = headOf(t, lines[99]).Place()
+		}
+		line, next := at.Next(r)
+		lines, at = append(lines, audit.Exported(line, next.Hash)), next
+		if tree.Add(line); n%50 == 0 {
+			c := audit.Checkpoint{Origin: audit.Origin("l"), Size: n, Root: tree.Root()}
+			signed, err := c.Sign(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if heads = append(heads, c); n == 100 {
+				cut, msg = tree.Clone(), signed
+			}
+		}
+	}
+	if _, err := audit.OpenCheckpoint(msg, verifier); err != nil {
+		t.Fatal(err)
+	}
+	return lines, heads, at
+}
+
+// headOf is the head that an exported line makes.
+func headOf(t *testing.T, line []byte) audit.Head {
+	t.Helper()
+	var r struct {
+		Seq  uint64
+		Hash audit.Digest
+	}
+	if err := json.Unmarshal(line, &r); err != nil {
+		t.Fatal(err)
+	}
+	return audit.Head{Seq: r.Seq, Hash: r.Hash}
+}
+
+// TestCut: what begins after records that were pruned is held against the heads from
+// there on, and the report says what is not here. It begins where a record says so,
+// and nowhere else.
+func TestCut(t *testing.T) {
+	lines, heads, end := pruned(t)
+	whole := lines[100:]
+	other := headOf(t, lines[99])
+	other.Hash[0]++
+	edit := func(record int, old, new string) [][]byte { // and all that follows is chained anew
+		l := rewriteFrom(t, lines, record, old, new)
+		return l[100:]
+	}
+	report := func(heads, unseen int, signed uint64) audit.Report {
+		return audit.Report{Head: end, Before: 100, Ledger: "l", Heads: heads, Unseen: unseen, Signed: signed}
+	}
+	for _, tc := range []struct {
+		name  string
+		files [][][]byte
+		known audit.Evidence
+		want  audit.Report
+		line  int
+		why   string
+	}{
+		{"alone", [][][]byte{whole}, audit.Evidence{}, report(0, 0, 0), 0, ""},
+		{"with all heads", [][][]byte{whole}, audit.Evidence{Heads: heads}, report(5, 1, 300), 0, ""},
+		{"with the head at the cut", [][][]byte{whole}, audit.Evidence{Heads: heads[1:2]}, report(1, 0, 100), 0, ""},
+		{"with later heads", [][][]byte{whole}, audit.Evidence{Heads: heads[3:]}, report(3, 0, 300), 0, ""},
+		{"with the end before the cut", [][][]byte{whole}, audit.Evidence{Expect: headOf(t, lines[99])}, report(0, 0, 0), 0, ""},
+		{"with an end that is pruned", [][][]byte{whole}, audit.Evidence{Expect: headOf(t, lines[9])}, report(0, 0, 0), 0, ""},
+		{"with files of before", [][][]byte{lines[:150], whole}, audit.Evidence{Heads: heads},
+			audit.Report{Head: end, Ledger: "l", Heads: 6, Signed: 300, Repeats: 50}, 0, ""},
+
+		{"the first of it is missing", [][][]byte{whole[1:]}, audit.Evidence{}, audit.Report{}, 1,
+			"does not follow the one before it: it is record 102, and records 1 to 101 are missing"},
+		{"the record that says so is missing", [][][]byte{whole[:99]}, audit.Evidence{}, audit.Report{}, 1,
+			"does not follow the one before it: it is record 101, and records 1 to 100 are missing"},
+		{"a file of before is missing", [][][]byte{lines[:90], whole}, audit.Evidence{}, audit.Report{}, 1,
+			"does not follow the one before it: it is record 101, and records 91 to 100 are missing"},
+		{"a record is missing", [][][]byte{append(slices.Clone(whole[:50]), whole[51:]...)}, audit.Evidence{}, audit.Report{}, 51,
+			"does not follow the one before it: it is record 152, and record 151 is missing"},
+		{"a byte is flipped", [][][]byte{append(append(slices.Clone(whole[:150]), bytes.ToUpper(whole[150])), whole[151:]...)}, audit.Evidence{}, audit.Report{}, 151,
+			"does not match its hash"},
+		{"the tail is cut", [][][]byte{whole[:199]}, audit.Evidence{Heads: heads}, audit.Report{}, 200,
+			`is missing, and all after it: a head of 300 records of "onbehalf-broker/l" is signed`},
+		{"written anew", [][][]byte{edit(120, `"attempt":120`, `"attempt":121`)}, audit.Evidence{Heads: heads}, audit.Report{}, 50,
+			"ends 50 records, from 101 on, that are not those that the head of 150 was signed for"},
+		{"another tree", [][][]byte{edit(200, `"tree":"`, `"tree":"AAAA`)}, audit.Evidence{}, audit.Report{}, 1, "follows what was pruned, of which no tree is known"},
+		{"a tree that is another", [][][]byte{edit(200, `"tree":"`, `"tree":"`+strings.Repeat("A", 128)+`","x":"`)},
+			audit.Evidence{Heads: heads[2:]}, audit.Report{}, 50, "ends 150 records, from 1 on, that are not those that the head of 150 was signed for"},
+		{"the end before the cut is another", [][][]byte{whole}, audit.Evidence{Expect: other}, audit.Report{}, 1, "follows record 100, and the head of so many is of others"},
+		{"the head at the cut is another", [][][]byte{whole}, audit.Evidence{Heads: []audit.Checkpoint{{Origin: audit.Origin("l"), Size: 100}}}, audit.Report{}, 1,
+			"follows record 100, and the head of so many is of others"},
+		{"the head is of another ledger", [][][]byte{whole}, audit.Evidence{Heads: []audit.Checkpoint{{Origin: audit.Origin("k"), Size: 100, Root: heads[1].Root}}}, audit.Report{}, 1,
+			"follows record 100, and the head of so many is of others"},
+		{"another place", [][][]byte{edit(200, headOf(t, lines[99]).Place().Hash.String(), other.Place().Hash.String())}, audit.Evidence{}, audit.Report{}, 1,
+			"does not follow the one before it"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var files []io.Reader
+			for _, l := range tc.files {
+				files = append(files, bytes.NewReader(bytes.Join(l, nil)))
+			}
+			tc.known.Cut = audit.FindCut(bytes.NewReader(bytes.Join(slices.Concat(tc.files...), nil)))
+			got, err := tc.known.Verify(files...)
+			var bad *audit.BadRecord
+			if errors.As(err, &bad) != (tc.why != "") || bad != nil && *bad != (audit.BadRecord{File: len(files), Line: tc.line, Why: tc.why}) {
+				t.Fatalf("Verify = %+v, %v, want line %d %s", bad, err, tc.line, tc.why)
+			}
+			if bad == nil && got != tc.want {
+				t.Errorf("%+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+// rewriteFrom changes a record, and chains it and all after it anew.
+func rewriteFrom(t *testing.T, lines [][]byte, record int, old, new string) [][]byte {
+	t.Helper()
+	anew := slices.Clone(lines[:record-1])
+	at := headOf(t, lines[record-2])
+	for i, line := range lines[record-1:] {
+		canonical := line[:bytes.LastIndex(line, []byte(`,"hash":"`))]
+		rest := canonical[bytes.Index(canonical, []byte(`,"v":1`)):]
+		if i == 0 {
+			rest = bytes.Replace(rest, []byte(old), []byte(new), 1)
+		}
+		canonical = fmt.Appendf(nil, `{"seq":%d,"prev":"%x"%s}`, at.Seq+1, at.Hash, rest)
+		at = audit.Head{Seq: at.Seq + 1, Hash: audit.Link(canonical)}
+		anew = append(anew, audit.Exported(canonical, at.Hash))
+	}
+	return anew
 }
 
 // rewritten is w with another actor in a record, and all after it chained anew.

@@ -2,15 +2,21 @@
 //
 // A [Keeper] signs heads of it: checkpoints of the Merkle tree over its records,
 // one when 1,000 are new, one a minute after the last if there is anything new, and
-// one at the end. A [Reader] gives its records to auditors.
+// one at the end. A [Reader] gives its records to auditors. A [Sink] copies all of them
+// to a file, and a [Pruner] takes those from the store that are old.
 //
 // What always holds:
 //
 //   - A head is signed only of records that follow each other up to the head that
 //     the store's writer has in memory. After a record that does not, nothing is
-//     signed any more.
+//     signed or copied any more.
 //   - A head is in the store before it goes to its second place.
-//   - No operation waits for a head, and none is refused for the want of one.
+//   - A record is in the sink's file, and that on disk, before the store's word that it
+//     is; where the process ends between the two, it may be copied once more.
+//   - A file that is not as the sink left it is not written to.
+//   - Records are pruned up to a signed head, after they were copied, by a commit with a
+//     record that says so.
+//   - No operation waits for any of it, and none is refused for the want of it.
 //   - No record leaves a Reader before the record that says who reads it is on disk.
 //
 // This package does not know what the records say, but for the filters of a reader.
@@ -18,9 +24,7 @@ package auditlog
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -64,24 +68,31 @@ func NewKeeper(ctx context.Context, c Config) (*Keeper, error) {
 	return k, store.Failure("auditlog.NewKeeper", k.load(ctx))
 }
 
-// load reads where the newest head's tree went on from. Where that does not make
-// its root, the tree is built from the first record on.
+// load goes on from the newest head whose tree makes its root. Where there is none,
+// the tree is built from the first record on; and where that was pruned, it cannot
+// be: then the audit was changed.
 func (k *Keeper) load(ctx context.Context) error {
-	var size uint64
-	var hash, root, full []byte
-	row := k.Store.Read().QueryRowContext(ctx, `SELECT size, hash, root, tree FROM heads ORDER BY size DESC LIMIT 1`)
-	err := row.Scan(&size, &hash, &root, &full)
-	if errors.Is(err, sql.ErrNoRows) {
-		return nil
-	}
+	rows, err := k.Store.Read().QueryContext(ctx, `SELECT size, hash, root, tree FROM heads ORDER BY size DESC`)
 	if err != nil {
 		return err
 	}
-	tree, err := audit.TreeOf(size, full)
-	if made := tree.Root(); err == nil && len(hash) == len(k.at.Hash) && string(root) == string(made[:]) {
-		k.at, k.tree, k.signed = audit.Head{Seq: size, Hash: [32]byte(hash)}, tree, size
+	defer rows.Close()
+	for first := true; rows.Next(); first = false {
+		var size uint64
+		var hash, root, full []byte
+		if err := rows.Scan(&size, &hash, &root, &full); err != nil {
+			return err
+		}
+		if first { // of so many there is one already
+			k.signed = size
+		}
+		tree, err := audit.TreeOf(size, full)
+		if made := tree.Root(); err == nil && len(hash) == len(k.at.Hash) && string(root) == string(made[:]) {
+			k.at, k.tree = audit.Head{Seq: size, Hash: [32]byte(hash)}, tree
+			return nil
+		}
 	}
-	return nil
+	return rows.Err()
 }
 
 // Run signs heads until ctx ends, and then the last one.
@@ -138,7 +149,7 @@ func (k *Keeper) grow(ctx context.Context) error {
 	end := k.Store.Head()
 	for k.at.Seq < end.Seq {
 		before := k.at
-		err := k.Store.Lines(ctx, k.at.Seq, int(min(many, end.Seq-k.at.Seq)), func(line []byte, hash [32]byte) error {
+		err := k.Store.Lines(ctx, k.at.Seq, int(min(many, end.Seq-k.at.Seq)), func(_ uint64, line []byte, hash [32]byte) error {
 			next, why := k.at.Follow(line, hash)
 			if why != "" {
 				return errChanged
@@ -154,7 +165,7 @@ func (k *Keeper) grow(ctx context.Context) error {
 			return err
 		}
 	}
-	if k.at != end {
+	if k.at != end || end.Seq < k.signed {
 		return errChanged
 	}
 	return nil
@@ -195,5 +206,3 @@ func (k *Keeper) send() {
 	}
 	k.unsent = nil
 }
-
-func refuse(path, what string) error { return fmt.Errorf("%q %s", path, what) }

@@ -39,18 +39,23 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	r := &rig{t: t, path: filepath.Join(t.TempDir(), "broker.db")}
+	r.key, r.verifier = newAuditKey(t)
+	return r
+}
+
+func newAuditKey(t *testing.T) (note.Signer, note.Verifier) {
+	t.Helper()
 	file, public, err := audit.NewKey("broker.example")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, path: filepath.Join(t.TempDir(), "broker.db")}
 	key, err := audit.ParseKey(file)
 	verifier, err2 := note.NewVerifier(public)
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	r.key, r.verifier = key, verifier
-	return r
+	return key, verifier
 }
 
 // begin is the start of a process: it opens the store and records that.

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -40,6 +41,7 @@ const (
 // A Page is a part of the audit.
 type Page struct {
 	Lines []byte // as audit.Exported has them
+	First uint64 // the first record there is; more than 1 where those before it were pruned
 	Next  uint64 // the last record that was looked at: what the next page comes after
 	Head  uint64 // the newest record
 }
@@ -80,16 +82,28 @@ func NewReader(s *store.Store, now func() time.Time) *Reader {
 	return &Reader{store: s, now: now, open: map[reading]extent{}}
 }
 
+// errMissing ends a page.
+var errMissing = errors.New("the next record is not there")
+
 // Page returns the records after a number that the filter lets through, most of them
-// at most. It may have none though there are more: as long as Next is not Head.
+// at most; those after the cut where that comes later. It may have none though there
+// are more: as long as Next is not Head.
 func (r *Reader) Page(ctx context.Context, who Auditor, after uint64, most int, f Filter) (Page, error) {
-	p := Page{Next: after, Head: r.store.Head().Seq}
+	cut, last, err := r.store.Extent(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	after = max(after, cut.Seq)
+	p := Page{First: cut.Seq + 1, Next: after, Head: last}
 	var out bytes.Buffer
 	own := true // all that was looked at are records of this auditor's readings
 	end := min(p.Head, after+lookAt)
 	for found := 0; p.Next < end && found < most && out.Len() < mostBytes; {
 		before := p.Next
-		err := r.store.Lines(ctx, p.Next, int(min(many, end-p.Next, uint64(most-found))), func(line []byte, hash [32]byte) error {
+		err := r.store.Lines(ctx, p.Next, int(min(many, end-p.Next, uint64(most-found))), func(seq uint64, line []byte, hash [32]byte) error {
+			if seq != p.Next+1 {
+				return errMissing
+			}
 			p.Next++
 			what := metaOf(line)
 			own = own && what.Kind == audit.Read && what.Caller == who.Caller && what.Reading.Person == who.Person
@@ -99,8 +113,8 @@ func (r *Reader) Page(ctx context.Context, who Auditor, after uint64, most int, 
 			}
 			return nil
 		})
-		if err == nil && p.Next == before {
-			err = fault.New("auditlog.Page", fault.StoreFailed, "an audit record is missing")
+		if err == nil && p.Next == before || errors.Is(err, errMissing) {
+			err = r.missing(ctx, p.Next)
 		}
 		if err != nil {
 			return Page{}, err
@@ -114,6 +128,19 @@ func (r *Reader) Page(ctx context.Context, who Auditor, after uint64, most int, 
 		return Page{}, err
 	}
 	return p, nil
+}
+
+// missing says why there is no record after this one.
+func (r *Reader) missing(ctx context.Context, after uint64) error {
+	const op = "auditlog.Page"
+	cut, _, err := r.store.Extent(ctx)
+	switch {
+	case err != nil:
+		return err
+	case cut.Seq > after:
+		return fault.New(op, fault.StoreUnavailable, "the records were pruned meanwhile; ask again")
+	}
+	return fault.New(op, fault.StoreFailed, fmt.Sprintf("record %d of the audit is missing", after+1))
 }
 
 // meta is what the filters look at.

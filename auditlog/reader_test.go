@@ -64,7 +64,7 @@ func (d *desk) page(caller string, after uint64, most int, f auditlog.Filter) au
 // readings are the records of readings.
 func (d *desk) readings() (all []string) {
 	d.t.Helper()
-	err := d.store.Lines(d.t.Context(), 0, 1<<20, func(line []byte, _ [32]byte) error {
+	err := d.store.Lines(d.t.Context(), 0, 1<<20, func(_ uint64, line []byte, _ [32]byte) error {
 		var r struct {
 			Kind    audit.Kind
 			Caller  string

@@ -15,8 +15,9 @@ import (
 
 // What goes before a page of the audit.
 const (
-	AuditNext = "Broker-Audit-Next" // the last record that was looked at: after= of the next page
-	AuditHead = "Broker-Audit-Head" // the newest record; the last page is the one with both alike
+	AuditFirst = "Broker-Audit-First" // the first record there is: those before it were pruned
+	AuditNext  = "Broker-Audit-Next"  // the last record that was looked at: after= of the next page
+	AuditHead  = "Broker-Audit-Head"  // the newest record; the last page is the one with both alike
 )
 
 const auditPage = 1000 // records, without a limit
@@ -32,7 +33,7 @@ func (a *API) audit(ctx context.Context, r *request) (answer, error) {
 		return answer{}, err
 	}
 	return answer{status: http.StatusOK, media: "application/x-ndjson", body: page.Lines, headers: map[string]string{
-		AuditNext: strconv.FormatUint(page.Next, 10), AuditHead: strconv.FormatUint(page.Head, 10)}}, nil
+		AuditFirst: strconv.FormatUint(page.First, 10), AuditNext: strconv.FormatUint(page.Next, 10), AuditHead: strconv.FormatUint(page.Head, 10)}}, nil
 }
 
 func readAuditQuery(raw string) (after uint64, limit int, f auditlog.Filter, err error) {

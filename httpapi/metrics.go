@@ -51,6 +51,13 @@ func NewMetrics(running func() int, holding func() vault.Stats, servers func() [
 	return m
 }
 
+// Sink shows how many records of the audit are not in the file of its sink.
+func (m *Metrics) Sink(behind func() uint64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "broker_audit_sink_behind", Help: "Records of the audit that are not in the file of audit.sink yet."},
+		func() float64 { return float64(behind()) }))
+}
+
 // Ended counts an operation that ended.
 func (m *Metrics) Ended(a operation.Answer) {
 	m.operations.WithLabelValues(a.Server, string(a.Outcome.State), string(a.Outcome.Cause)).Inc()

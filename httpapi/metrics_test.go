@@ -12,14 +12,15 @@ import (
 	"onbehalf.internal/broker/vault"
 )
 
-// TestVaultNumbers: every number of package vault is where operations.md says, as it
-// is when somebody asks.
+// TestVaultNumbers: every number of package vault, and that of the sink, is where
+// operations.md says, as it is when somebody asks.
 func TestVaultNumbers(t *testing.T) {
 	stats := vault.Stats{Holds: 3, Epochs: 2, Pending: 1, Oldest: 1500 * time.Millisecond, Login: time.Hour,
 		Mints:       map[string]uint64{"ok": 7, "vault_denied": 1},
 		Revocations: map[string]uint64{"ok": 5},
 		Drops:       map[string]uint64{"ok": 40, "vault_unreachable": 2, "expired_with_epoch": 1}}
 	m := httpapi.NewMetrics(func() int { return 4 }, func() vault.Stats { return stats }, func() []httpapi.Server { return nil })
+	m.Sink(func() uint64 { return 9 })
 	ask := func() string {
 		w := httptest.NewRecorder()
 		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -27,7 +28,7 @@ func TestVaultNumbers(t *testing.T) {
 	}
 	got := ask()
 	for _, want := range []string{
-		"broker_operations_open 4", "broker_holds_open 3", "broker_epochs_alive 2", "broker_drops_pending 1",
+		"broker_operations_open 4", "broker_audit_sink_behind 9", "broker_holds_open 3", "broker_epochs_alive 2", "broker_drops_pending 1",
 		"broker_drops_pending_oldest_seconds 1.5", "broker_vault_login_seconds 3600",
 		`broker_vault_mints_total{result="ok"} 7`, `broker_vault_mints_total{result="vault_denied"} 1`,
 		`broker_vault_revocations_total{result="ok"} 5`, `broker_vault_drops_total{result="ok"} 40`,

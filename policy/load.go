@@ -84,8 +84,8 @@ func (l *loader) snapshot(file string) *Snapshot {
 		grants: map[string]map[string]*Grant{},
 	}
 	s.UI = readUI(root, s.Listen)
-	if s.Audit != (Audit{}) && s.Keys.Audit == "" {
-		root.report("audit", "needs keys.audit: without a key there are no signed heads")
+	if s.Keys.Audit == "" {
+		s.Audit.signing(root)
 	}
 	s.Timeout, s.Calls = readOperation(root.child("operation"))
 	s.profiles = readProfiles(root, s.grants)

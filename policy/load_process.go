@@ -217,13 +217,33 @@ func readAudit(s *section) (a Audit) {
 		return a
 	}
 	defer s.end()
-	s.need("heads")
+	if !s.has("sink") {
+		s.need("heads")
+	}
 	if n, ok := s.scalar("heads", text); ok && n.value == "stdout" {
 		a.Stdout = true
-		return a
+	} else {
+		a.Heads = s.filePath("heads", `must be "file:<path>", or stdout`)
 	}
-	a.Heads = s.filePath("heads", `must be "file:<path>", or stdout`)
+	a.Sink = s.filePath("sink", `must be "file:<path>"`)
+	a.Keep = s.duration("keep", time.Hour, mostKept)
+	switch {
+	case a.Keep > 0 && !s.has("sink"):
+		s.report("keep", "needs sink beside it: a record is pruned when it is in that file, and not before")
+	case a.Sink != "" && a.Sink == a.Heads:
+		s.report("sink", "is the file of heads; name another one")
+	}
 	return a
+}
+
+// signing reports what needs signed heads where there is no key for them.
+func (a Audit) signing(root *section) {
+	switch {
+	case a.Stdout || a.Heads != "":
+		root.report("audit", "needs keys.audit: without a key there are no signed heads")
+	case a.Keep > 0:
+		root.report("audit", "needs keys.audit for keep: records are pruned up to a signed head, which says what they were")
+	}
 }
 
 // filePath returns the path at key of a file that is not read here, written

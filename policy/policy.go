@@ -107,10 +107,12 @@ type Keys struct {
 	Audit   string       // path of the file with what signs heads of the audit; empty: they are not signed
 }
 
-// Audit is where signed heads of the audit go besides the store.
+// Audit is where the audit goes besides the store, and how long it stays there.
 type Audit struct {
-	Heads  string // path of the file; empty: none
-	Stdout bool   // to the process's standard output
+	Heads  string        // path of the file for signed heads; empty: none
+	Stdout bool          // signed heads go to the process's standard output
+	Sink   string        // path of the file that all records are copied to; empty: none
+	Keep   time.Duration // how long records stay in the store; 0: for ever
 }
 
 // UI is the web page.

@@ -72,14 +72,19 @@ func (w *writer) chain(ctx context.Context, last int) (head audit.Head, err erro
 	return head, rows.Err()
 }
 
-// before is the head before the last records, as it stands there.
+// before is the head before the last records, as it stands there; the cut where there
+// are no more than those.
 func (w *writer) before(ctx context.Context, last int) (audit.Head, error) {
+	cut, err := w.cut(ctx)
+	if err != nil {
+		return cut, err
+	}
 	var seq int64
 	var hash []byte
-	row := w.conn.QueryRowContext(ctx, `SELECT seq, hash FROM audit ORDER BY seq DESC LIMIT 1 OFFSET ?`, last)
-	err := row.Scan(&seq, &hash)
+	row := w.conn.QueryRowContext(ctx, `SELECT seq, hash FROM audit WHERE seq > ? ORDER BY seq DESC LIMIT 1 OFFSET ?`, int64(cut.Seq), last)
+	err = row.Scan(&seq, &hash)
 	if errors.Is(err, sql.ErrNoRows) {
-		return audit.Head{}, nil
+		return cut, nil
 	}
 	if err == nil && len(hash) != len(audit.Head{}.Hash) {
 		err = damage(fmt.Sprintf("its audit was changed: record %d has no hash", seq))

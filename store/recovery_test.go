@@ -123,6 +123,12 @@ func (l left) rewrite(seq int) {
 	l.sql(`UPDATE audit SET line = replace(line, 'user:', 'user_') WHERE seq = ?`, seq)
 }
 
+// prune moves the cut to a record, and clears up to another.
+func (l left) prune(to, cleared int) {
+	l.sql(`INSERT INTO cut (one, seq, hash) SELECT 1, seq, hash FROM audit WHERE seq = ?`, to)
+	l.sql(`DELETE FROM audit WHERE seq <= ?`, cleared)
+}
+
 // damage makes nonsense of a page that holds rows which nothing reads.
 func (l left) damage() {
 	l.t.Helper()
@@ -226,6 +232,18 @@ func TestStartingAgain(t *testing.T) {
 			refuse: []string{"its audit was changed: record 1 does not follow the one before it", away}},
 		{name: "a hash is missing", closed: true, then: func(l left) { l.sql(`UPDATE audit SET hash = x'' WHERE seq = 344`) },
 			refuse: []string{"its audit was changed: record 344 has no hash", away}},
+
+		{name: "closed, pruned long before its end", closed: true, then: func(l left) { l.prune(300, 300) }, ledger: same, clean: true},
+		{name: "closed, pruned up to near its end", closed: true, then: func(l left) { l.prune(590, 590) }, ledger: same, clean: true},
+		{name: "not closed, pruned", closed: true, then: func(l left) { l.unmark(); l.prune(300, 300) }, ledger: same},
+		{name: "not closed, pruned and not cleared yet", closed: true, then: func(l left) { l.unmark(); l.prune(300, 100) }, ledger: same},
+		{name: "a copy, pruned", closed: true, then: func(l left) { l.remove(".lock"); l.prune(300, 299) }, ledger: other},
+		{name: "not closed, pruned, and a record more is missing", closed: true, then: func(l left) { l.unmark(); l.prune(300, 301) },
+			refuse: []string{"its audit was changed: record 301 does not follow the one before it", away}},
+		{name: "not closed, its cut was changed", closed: true, then: func(l left) { l.unmark(); l.prune(300, 300); l.sql(`UPDATE cut SET hash = zeroblob(32)`) },
+			refuse: []string{"its audit was changed: record 301 does not follow the one before it", away}},
+		{name: "not closed, its cut is gone", closed: true, then: func(l left) { l.unmark(); l.prune(300, 300); l.sql(`DELETE FROM cut`) },
+			refuse: []string{"its audit was changed: record 1 does not follow the one before it", away}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			many := cmp.Or(tc.many, leftRows)

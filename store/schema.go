@@ -202,6 +202,21 @@ var migrations = []string{
 		last    BIGINT NOT NULL,
 		PRIMARY KEY (actor, profile, server, tool)
 	);`,
+	// Up to where the audit stands in the file of its sink, and how long that was then;
+	// and up to where it is gone from here.
+	`CREATE TABLE copied (
+		one  BIGINT PRIMARY KEY CHECK (one = 1),
+		seq  BIGINT NOT NULL,
+		hash BYTEA  NOT NULL,
+		size BIGINT NOT NULL
+	);
+
+	CREATE TABLE cut (
+		one  BIGINT PRIMARY KEY CHECK (one = 1),
+		seq  BIGINT NOT NULL,
+		hash BYTEA  NOT NULL
+	);
+	CREATE INDEX heads_age ON heads (time);`,
 }
 
 // CountsUses is the migration that made the table uses: what began before it was

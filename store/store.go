@@ -2,14 +2,15 @@
 //
 // [Store.Commit] writes rows together with the audit records that speak of
 // them. There is no other write, so what is not in the audit did not happen. What is
-// written without a record decides nothing: when a server was last in contact, and
-// the signed heads of the audit itself.
+// written without a record decides nothing: when a server was last in contact, the
+// signed heads of the audit itself, and how far it was copied.
 //
 // What always holds:
 //
 //   - When Commit returns nil, rows and records are on disk and survive the
 //     end of the process and of the machine (WAL, synchronous=FULL).
-//   - Records of all requests form one chain, see package audit.
+//   - Records of all requests form one chain, see package audit. It begins with the
+//     first record, or after the cut that a record of it speaks of.
 //   - A request that fails undoes itself and nothing else.
 //   - After a commit that failed nothing is written until the file has been
 //     opened again: what a failed fsync has left on disk, nobody knows.
@@ -245,39 +246,37 @@ func (s *Store) Err() error {
 // Lines gives each the audit records after a number as they are stored, in their
 // order, at most so many. A line is good until each returns. An error of each is
 // returned as it is.
-func (s *Store) Lines(ctx context.Context, after uint64, most int, each func(line []byte, hash [32]byte) error) error {
-	return s.lines(ctx, each, `SELECT line, hash FROM audit WHERE seq > ? ORDER BY seq LIMIT ?`, int64(min(after, math.MaxInt64)), most)
-}
-
-// Export writes every audit record as a line that audit.Verify reads, all from
-// one moment. An error of w is returned as it is.
-func (s *Store) Export(ctx context.Context, w io.Writer) error {
-	return s.lines(ctx, func(line []byte, hash [32]byte) error {
-		_, err := w.Write(audit.Exported(line, hash))
-		return err
-	}, `SELECT line, hash FROM audit ORDER BY seq`)
-}
-
-func (s *Store) lines(ctx context.Context, each func(line []byte, hash [32]byte) error, query string, args ...any) error {
-	const op = "store.Export"
-	rows, err := s.read.QueryContext(ctx, query, args...)
+func (s *Store) Lines(ctx context.Context, after uint64, most int, each func(seq uint64, line []byte, hash [32]byte) error) error {
+	const op = "store.Lines"
+	rows, err := s.read.QueryContext(ctx, `SELECT seq, line, hash FROM audit WHERE seq > ? AND seq > (SELECT COALESCE(MAX(seq), 0) FROM cut) ORDER BY seq LIMIT ?`,
+		int64(min(after, math.MaxInt64)), most)
 	if err != nil {
 		return Failure(op, err)
 	}
 	defer rows.Close()
 	for rows.Next() {
+		var seq int64
 		var line, hash sql.RawBytes
-		if err := rows.Scan(&line, &hash); err != nil {
+		if err := rows.Scan(&seq, &line, &hash); err != nil {
 			return Failure(op, err)
 		}
 		if len(line) == 0 || len(hash) != len(audit.Head{}.Hash) {
 			return fault.New(op, fault.StoreFailed, "an audit record is damaged")
 		}
-		if err := each(line, [32]byte(hash)); err != nil {
+		if err := each(uint64(seq), line, [32]byte(hash)); err != nil {
 			return err
 		}
 	}
 	return Failure(op, rows.Err())
+}
+
+// Export writes every audit record as a line that audit.Verify reads, all from
+// one moment. An error of w is returned as it is.
+func (s *Store) Export(ctx context.Context, w io.Writer) error {
+	return s.Lines(ctx, 0, math.MaxInt, func(_ uint64, line []byte, hash [32]byte) error {
+		_, err := w.Write(audit.Exported(line, hash))
+		return err
+	})
 }
 
 // Close waits for the commits that the writer has taken, refuses the others

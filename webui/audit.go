@@ -71,6 +71,7 @@ func (u *UI) records(ctx context.Context, v *visit, p auditPage) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
+	after = max(after, page.First-1) // what is before that was pruned
 	p.Filter, p.From, p.To = f, after+1, page.Next
 	for line := range bytes.Lines(page.Lines) {
 		r := shownRecord{Line: bytes.TrimSpace(line)}
@@ -83,7 +84,7 @@ func (u *UI) records(ctx context.Context, v *visit, p auditPage) (answer, error)
 	if page.Next < page.Head {
 		p.Newer = v.again("after", strconv.FormatUint(page.Next, 10))
 	}
-	if after > 0 {
+	if after >= page.First {
 		p.Older = v.again("after", strconv.FormatUint(after-min(after, step), 10))
 	}
 	return answer{page: "audit", title: "Audit", model: p}, nil
@@ -111,9 +112,16 @@ func (u *UI) verify(ctx context.Context, v *visit) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	in, out := io.Pipe()
-	go func() { out.CloseWithError(u.copy(ctx, v, auditlog.Filter{}, head.Chain.Seq, plain(out))) }()
-	report, err := audit.Evidence{Expect: head.Chain}.Verify(in)
+	all := func() *io.PipeReader {
+		in, out := io.Pipe()
+		go func() { out.CloseWithError(u.copy(ctx, v, auditlog.Filter{}, head.Chain.Seq, plain(out))) }()
+		return in
+	}
+	in := all()
+	evidence := audit.Evidence{Expect: head.Chain, Cut: audit.FindCut(in)}
+	in.Close()
+	in = all()
+	report, err := evidence.Verify(in)
 	in.Close()
 	var bad *audit.BadRecord
 	switch {
@@ -158,6 +166,9 @@ func (u *UI) copy(ctx context.Context, v *visit, f auditlog.Filter, end uint64, 
 		page, err := u.Auditors.Page(ctx, v.auditor(), next, int(min(auditlog.MostRecords, end-next)), f)
 		if err != nil {
 			return err
+		}
+		if next > 0 && page.First > next+1 {
+			return fault.New("webui.copy", fault.StoreUnavailable, "the records were pruned meanwhile; ask again")
 		}
 		if err := to(page.Lines); err != nil {
 			return err

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -452,6 +453,38 @@ func TestExport(t *testing.T) {
 	}
 	if page := v.Post("/ui/audit/verify", nil); page.Status != 200 || !strings.Contains(page.Body, "Whole: ") {
 		t.Errorf("%d\n%s", page.Status, page.Body)
+	}
+}
+
+// TestPrunedAudit: where records were pruned, the page begins after them, and what is
+// left is whole.
+func TestPrunedAudit(t *testing.T) {
+	var ago atomic.Int64
+	ago.Store(int64(48 * time.Hour))
+	rig := brokertest.New(t, &brokertest.Options{SignedAudit: true, Now: func() time.Time { return time.Now().Add(-time.Duration(ago.Load())) },
+		Config: func(yaml string) string {
+			return strings.Replace(yaml, `/heads"}`, `/heads", sink: "file:audit.jsonl", keep: 24h}`, 1)
+		}})
+	if err := rig.Stop(); err != nil { // which signs all there is
+		t.Fatal(err)
+	}
+	ago.Store(0)
+	if err := rig.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	v := rig.Visitor(t)
+	v.Person("6")
+	for n := 0; strings.HasPrefix(v.Get("/ui/audit/export").Body, `{"seq":1,`); n++ {
+		if n == 500 {
+			t.Fatal("nothing is pruned")
+		}
+	}
+	page := v.Post("/ui/audit/verify", nil)
+	if page.Status != 200 || !regexp.MustCompile(`Whole: the records after record \d+ follow each other, .* Those up to there were pruned`).MatchString(page.Body) {
+		t.Errorf("%d\n%s", page.Status, page.Body)
+	}
+	if page := v.Get("/ui/audit?after=1"); strings.Contains(page.Body, "after=0") || !strings.Contains(page.Body, "retention") {
+		t.Error(page.Body)
 	}
 }
 

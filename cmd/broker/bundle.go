@@ -33,6 +33,7 @@ type listed struct {
 
 type proven struct {
 	Ledger string `json:"ledger"`
+	Before uint64 `json:"pruned,omitempty"` // records before these, which are not there
 	covered
 	Until    string   `json:"until"`
 	Head     string   `json:"head"` // <number>:<hash> of the last record

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +27,8 @@ func exportCommand(w world) *cobra.Command {
 		Long: `Write the records of a running broker's audit, as a caller with the role audit,
 up to the newest one there is when it begins. That is a record, too.
 
-Without a filter it is the chain, byte for byte, which broker audit verify reads.
+Without a filter it is the chain, byte for byte, which broker audit verify reads:
+from the first record on, or from the first that was not pruned (audit.keep).
 With filters, or in OCSF, it is none: keep a whole one to verify.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write := map[string]func(io.Writer, []byte) error{"jsonl": asStored, "ocsf": ocsf.Write}[format]
@@ -81,8 +83,14 @@ func export(ctx context.Context, w world, c *client, query url.Values, write fun
 		if err != nil {
 			return err
 		}
-		if first {
+		switch {
+		case first:
 			end = page.head
+			if page.first > 1 {
+				fmt.Fprintf(w.stderr, "note: records 1 to %d were pruned and are not here; the files of audit.sink have them\n", page.first-1)
+			}
+		case page.first > next+1:
+			return fmt.Errorf("records %d to %d were pruned meanwhile: export once more", next+1, page.first-1)
 		}
 		if page.next <= next && next < end {
 			return fmt.Errorf("the broker at %q answered with no page after record %d", c.address, next)
@@ -98,8 +106,8 @@ func export(ctx context.Context, w world, c *client, query url.Values, write fun
 const exportPage = 1000
 
 type page struct {
-	lines      []byte
-	next, head uint64
+	lines             []byte
+	first, next, head uint64
 }
 
 func auditPage(ctx context.Context, w world, c *client, query url.Values) (p page, err error) {
@@ -115,11 +123,12 @@ func auditPage(ctx context.Context, w world, c *client, query url.Values) (p pag
 	if res.StatusCode != http.StatusOK {
 		return p, problem(w, false, p.lines)
 	}
-	next, err1 := strconv.ParseUint(res.Header.Get(httpapi.AuditNext), 10, 64)
-	head, err2 := strconv.ParseUint(res.Header.Get(httpapi.AuditHead), 10, 64)
-	if err1 != nil || err2 != nil || len(p.lines) > 0 && !bytes.HasSuffix(p.lines, []byte("\n")) {
+	first, err1 := strconv.ParseUint(res.Header.Get(httpapi.AuditFirst), 10, 64)
+	next, err2 := strconv.ParseUint(res.Header.Get(httpapi.AuditNext), 10, 64)
+	head, err3 := strconv.ParseUint(res.Header.Get(httpapi.AuditHead), 10, 64)
+	if errors.Join(err1, err2, err3) != nil || len(p.lines) > 0 && !bytes.HasSuffix(p.lines, []byte("\n")) {
 		return p, fmt.Errorf("the broker at %q answered with something else than a page of its audit", c.address)
 	}
-	p.next, p.head = next, head
+	p.first, p.next, p.head = first, next, head
 	return p, nil
 }

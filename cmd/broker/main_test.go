@@ -6,7 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -28,8 +30,8 @@ func stopped() {
 // TestScripts runs the real program. A script that asks for a broker with
 // `rig` gets one, over the dev servers, at $BROKER_API, with its bearer in the
 // file bearer, an admin's in admin-bearer, an auditor's in auditor-bearer, and its configuration in $CONFIG; `rig unix` has it on a socket.
-// `rig signed` has its audit signed, with the verifier key in $VERIFIER and the heads in $HEADS. `restart` ends it
-// and starts it again, `halt` ends it.
+// `rig signed` has its audit signed, with the verifier key in $VERIFIER and the heads in $HEADS; `rig pruning` has it
+// copied to $SINK and pruned after a day, too. `restart` ends it and starts it again, `halt` ends it, `later` moves its clock.
 // `edit old new` changes the first such text of that and has it read again; `lists server
 // tool…` has a dev server list these tools from then on, each the JSON of one.
 // `rig approving` has calls wait for a person: people-bearer brings one, whose assertions are in the
@@ -42,7 +44,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("SAMPLE", sample(t))
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit, "lists": lists, "restart": restart, "halt": halt},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"rig": startRig, "edit": edit, "lists": lists, "restart": restart, "halt": halt, "later": later},
 	})
 }
 
@@ -80,7 +82,15 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) == 1 && args[0] == "approving" {
 		o.Config = brokertest.Approving
 	}
-	o.SignedAudit = len(args) == 1 && args[0] == "signed"
+	o.SignedAudit = len(args) == 1 && (args[0] == "signed" || args[0] == "pruning")
+	if len(args) == 1 && args[0] == "pruning" {
+		clock := new(atomic.Int64)
+		clocks.Store(ts, clock)
+		o.Now = func() time.Time { return time.Now().Add(time.Duration(clock.Load())) }
+		o.Config = func(yaml string) string {
+			return strings.Replace(yaml, `/heads"}`, `/heads", sink: "file:audit.jsonl", keep: 24h}`, 1)
+		}
+	}
 	rig, err := brokertest.Start(context.Background(), o)
 	ts.Check(err)
 	rigs.Store(ts, rig)
@@ -95,8 +105,21 @@ func startRig(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Setenv("VERIFIER", rig.AuditKey)
 	ts.Setenv("HEADS", rig.HeadsPath())
+	ts.Setenv("SINK", filepath.Join(rig.Dir, "audit.jsonl"))
 	ts.Check(os.WriteFile(ts.MkAbs("auditor-bearer"), []byte(rig.AuditorBearer()+"\n"), 0o600))
 	ts.Check(os.WriteFile(ts.MkAbs("admin-bearer"), []byte(rig.AdminBearer()+"\n"), 0o600))
+}
+
+var clocks sync.Map // :: script → how far the clock of its rig is ahead
+
+func later(ts *testscript.TestScript, _ bool, args []string) {
+	clock, ok := clocks.Load(ts)
+	if !ok || len(args) != 1 {
+		ts.Fatalf("usage: later duration, after rig pruning")
+	}
+	some, err := time.ParseDuration(args[0])
+	ts.Check(err)
+	clock.(*atomic.Int64).Add(int64(some))
 }
 
 func restart(ts *testscript.TestScript, _ bool, _ []string) {

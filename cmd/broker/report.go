@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/mod/sumdb/note"
 
 	"onbehalf.internal/broker"
 	"onbehalf.internal/broker/audit"
@@ -174,11 +175,17 @@ func (f reportFlags) records(cmd *cobra.Command, w world, b *bundle, until time.
 			return err
 		}
 	}
-	if _, err := verified(path, heads); err != nil {
+	signers, err := verifiers(f.keys)
+	if err != nil {
+		return err
+	}
+	whole, err := verified(path, heads, signers)
+	if err != nil {
 		return err
 	}
 	about := &b.manifest.Audit
-	err := b.add("audit.jsonl", func(out io.Writer) (err error) {
+	about.Before = whole.Before
+	err = b.add("audit.jsonl", func(out io.Writer) (err error) {
 		about.covered, err = cut(path, out, until)
 		return err
 	})
@@ -188,7 +195,7 @@ func (f reportFlags) records(cmd *cobra.Command, w world, b *bundle, until time.
 	var within []byte
 	var kept []audit.Checkpoint
 	for i, head := range heads {
-		if head.Size <= about.Records {
+		if head.Size >= about.Before && head.Size <= about.Before+about.Records {
 			kept, within = append(kept, head), append(within, notes[i]...)
 		}
 	}
@@ -197,13 +204,16 @@ func (f reportFlags) records(cmd *cobra.Command, w world, b *bundle, until time.
 			return err
 		}
 	}
-	report, err := verified(b.path("audit.jsonl"), kept)
-	if err != nil {
+	report, err := verified(b.path("audit.jsonl"), kept, signers)
+	switch {
+	case err != nil && report.Before < about.Before:
+		return fmt.Errorf("--until %s: the record that says that those up to %d were pruned is not before it", until.Format(time.RFC3339), about.Before)
+	case err != nil:
 		return err
 	}
 	about.Until, about.Verified, about.Ledger, about.Hash = until.Format(time.RFC3339Nano), true, report.Ledger, fmt.Sprintf("%x", report.Head.Hash)
 	about.Head = fmt.Sprintf("%d:%s", report.Head.Seq, about.Hash)
-	about.Heads, about.Signed = report.Heads, report.Signed
+	about.Heads, about.Signed = len(kept), report.Signed
 	for _, key := range f.keys {
 		name, rest, _ := strings.Cut(key, "+")
 		hash, _, _ := strings.Cut(rest, "+")
@@ -226,13 +236,19 @@ func (f reportFlags) export(cmd *cobra.Command, w world, path string) error {
 	return errors.Join(export(cmd.Context(), w, c, url.Values{}, asStored), file.Close())
 }
 
-func verified(path string, heads []audit.Checkpoint) (audit.Report, error) {
-	file, err := os.Open(path)
+// verified verifies a file, which begins with the first record or where it says that
+// those before were pruned.
+func verified(path string, heads []audit.Checkpoint, keys []note.Verifier) (audit.Report, error) {
+	files, err := openAll([]string{path})
 	if err != nil {
-		return audit.Report{}, fmt.Errorf("reading %q: not there or not readable", path)
+		return audit.Report{}, err
 	}
-	defer file.Close()
-	return audit.Evidence{Heads: heads}.Verify(file)
+	defer files[0].Close()
+	evidence := audit.Evidence{Heads: heads}
+	if err := findCut(&evidence, files, keys); err != nil {
+		return audit.Report{}, err
+	}
+	return evidence.Verify(files[0])
 }
 
 // covered is what a part of the audit covers.
