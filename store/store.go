@@ -176,6 +176,12 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
+// unlock gives the lock up. Closing alone leaves it with a child process that has begun
+// and not yet become its own program: until then it has every open file of ours.
+func unlock(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
+}
+
 // privateFiles makes the database file before SQLite does, which would take the
 // umask for its mode and give -wal and -shm the same. wal says whether there is
 // a write-ahead log with something in it. One without its database is refused:
@@ -299,7 +305,7 @@ func (s *Store) release() error {
 		errs = append(errs, s.writer.close())
 	}
 	if s.lock != nil { // last: until then nobody else may open the file
-		errs = append(errs, s.lock.Close())
+		errs = append(errs, unlock(s.lock))
 	}
 	return errors.Join(errs...)
 }
