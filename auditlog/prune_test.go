@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -233,23 +232,12 @@ func TestPruningFails(t *testing.T) {
 		s := newShelf(t)
 		s.add(denials(999)...)
 		s.pass(2 * time.Minute)
-		fail := errors.New("no")
-		s.Fail = func(at store.Moment, records []audit.Record) error {
-			if at == store.Applying && len(records) > 0 && records[0].Kind == audit.Retention {
-				return fail
-			}
-			return nil
-		}
+		s.fail.Store("retention")
 		s.pass(kept + time.Hour)
 		if s.from() != 1 || s.rows("audit") != 1000 || s.rows("cut") != 0 || !strings.Contains(s.log.String(), `msg="audit not pruned" reason=`) {
 			t.Errorf("begins with %d of %d rows: %s", s.from(), s.rows("audit"), s.log.String())
 		}
-		s.Fail = func(at store.Moment, records []audit.Record) error { // what is cleared has no record
-			if at == store.Applying && len(records) == 0 {
-				return fail
-			}
-			return nil
-		}
+		s.fail.Store("none") // what is cleared has no record
 		s.pass(time.Hour)
 		if s.from() != 1001 || s.rows("audit") != 1001 {
 			t.Errorf("begins with %d of %d rows", s.from(), s.rows("audit"))
@@ -261,7 +249,7 @@ func TestPruningFails(t *testing.T) {
 		if err != nil || page.First != 1001 || page.Next != 1001 || page.Head != 1001 {
 			t.Errorf("%+v, %v", page, err)
 		}
-		s.Fail = nil
+		s.fail.Store("")
 		s.again() // opened while rows are there that are gone
 		s.pass(time.Minute)
 		if s.from() != 1001 || s.rows("audit") > 5 {

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,7 @@ type drain struct {
 	t    *testing.T
 	path string // of the sink's file
 	log  testlog.Buffer
+	fail atomic.Value // string: the kind of the records whose commits fail; "none": those without any
 	sink *auditlog.Sink
 	halt func() // what is left is copied before
 }
@@ -37,6 +39,17 @@ func newDrain(t *testing.T) *drain {
 	d := &drain{File: storetest.New(t), t: t}
 	d.path = filepath.Join(filepath.Dir(d.Path), "audit.jsonl")
 	d.halt = func() {}
+	d.fail.Store("")
+	d.Fail = func(at store.Moment, records []audit.Record) error {
+		kind := "none"
+		if len(records) > 0 {
+			kind = string(records[0].Kind)
+		}
+		if at == store.Applying && kind == d.fail.Load() {
+			return errors.New("no")
+		}
+		return nil
+	}
 	d.start()
 	return d
 }
@@ -237,12 +250,7 @@ func TestSinkDies(t *testing.T) {
 				d := newDrain(t)
 				d.add(denials(3)...)
 				d.pass(2 * time.Second)
-				d.Fail = func(at store.Moment, records []audit.Record) error {
-					if at == store.Applying && len(records) == 0 { // the word of it
-						return errors.New("no")
-					}
-					return nil
-				}
+				d.fail.Store("none") // the word of it
 				d.add(denials(1200)...)
 				d.pass(10 * time.Second)
 				if n := bytes.Count(d.read(d.path), []byte("\n")); n != 1004 || d.sink.Behind() != 1200 {
@@ -250,7 +258,8 @@ func TestSinkDies(t *testing.T) {
 				}
 				d.said(1, `msg="sink not written" copied=4 why=`)
 				d.halt()
-				d.Fail, d.log = nil, testlog.Buffer{}
+				d.log = testlog.Buffer{}
+				d.fail.Store("")
 				before := tc.between(d)
 				d.start()
 				d.pass(2 * time.Second)
