@@ -90,7 +90,9 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, acc
 		return nil, fmt.Errorf("the address %q cannot be used", c.address)
 	}
 	req.Header.Set("Accept", accept)
-	req.Header.Set("Authorization", "Bearer "+c.bearer.Reveal())
+	if !c.bearer.IsZero() {
+		req.Header.Set("Authorization", "Bearer "+c.bearer.Reveal())
+	}
 	if c.actor != "" {
 		req.Header.Set("Broker-Actor", c.actor)
 	}

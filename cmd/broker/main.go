@@ -2,6 +2,7 @@
 // services that an agent gateway works for.
 //
 //	broker serve               run the sidecar
+//	broker health              ask whether a broker is alive, or ready
 //	broker check               report every problem of the configuration and stop
 //	broker call                run one tool call, as a gateway would
 //	broker operations get      what became of a call, by id or by your own key
@@ -22,6 +23,7 @@
 //	broker audit head          its newest head, to keep elsewhere
 //	broker audit verify        whether an export is whole, from the file alone
 //	broker audit keygen        make the key that signs heads
+//	broker completion          what a shell completes commands and flags with
 //	broker version
 //
 // Secrets come from files, or from the environment variables that the help of a command
@@ -87,9 +89,8 @@ func run(ctx context.Context, args []string, w world) int {
 }
 
 func program(w world) *cobra.Command {
-	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers",
-		SilenceUsage: true, SilenceErrors: true, CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true}}
-	root.AddCommand(serveCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
+	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers", SilenceUsage: true, SilenceErrors: true}
+	root.AddCommand(serveCommand(w), healthCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
 		suspendCommand(w), suspensionsCommand(w), approvalsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), auditCommand(w), versionCommand(w))
 	return root
 }
