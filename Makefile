@@ -3,7 +3,7 @@
 
 GO ?= go
 
-.PHONY: demo test unit real conformance interop browser lint vuln newest counterparts vault faults fuzz soak bench
+.PHONY: demo test unit real conformance interop browser lint vuln newest counterparts vault faults fuzz soak bench release
 
 demo:       ; $(GO) run ./cmd/demo
 test:       ; sh test/run.sh
@@ -21,3 +21,4 @@ faults: vault ; sh test/faults.sh
 fuzz:       ; sh test/fuzz.sh
 soak: counterparts ; sh test/soak.sh
 bench: vault ; $(GO) run ./bench && $(GO) test -run "^$$" -bench . ./ledger
+release:    ; sh deploy/release/release.sh
