@@ -112,8 +112,14 @@ func (stats vaultNumbers) Collect(out chan<- prometheus.Metric) {
 	gauge(oldestPending, s.Oldest.Seconds())
 	gauge(loginLeft, life(s.Login))
 	for d, byResult := range map[*prometheus.Desc]map[string]uint64{mints: s.Mints, revocations: s.Revocations, drops: s.Drops} {
-		for result, n := range byResult {
+		count := func(result string, n uint64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), result)
+		}
+		count("ok", byResult["ok"]) // also 0: increase() does not see the event that a series begins with
+		for result, n := range byResult {
+			if result != "ok" {
+				count(result, n)
+			}
 		}
 	}
 }
