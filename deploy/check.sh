@@ -7,6 +7,6 @@ cd "$(dirname "$0")"
 : "${GO:=go}"
 
 sh systemd/check.sh
-for module in docker/check release; do
+for module in docker/check prometheus/check release; do
     (cd "$module" && $GO vet ./... && $GO test -count=1 ./...)
 done
