@@ -5,6 +5,7 @@
 #
 #   broker-VERSION-linux-ARCH            the program: static, and the same bytes wherever it is built
 #   broker-VERSION-linux-ARCH.cdx.json   what it is made of, by CycloneDX, read from the program
+#   broker-VERSION-licenses.txt          under which licences that is
 #   SHA256SUMS                           of all of them: sha256sum -c SHA256SUMS
 #
 # The version is broker.Version. What could differ between two machines is set
@@ -41,5 +42,7 @@ for arch; do
         { cat said >&2; exit 1; }
     rm said
 done
+# GOARCH is not said: both link the same modules.
+sh "$top/deploy/release/licenses.sh" ./cmd/broker >"broker-$version-licenses.txt"
 sha256sum broker-* >SHA256SUMS
 cat SHA256SUMS

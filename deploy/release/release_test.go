@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -60,7 +61,7 @@ func TestRelease(t *testing.T) {
 	// Whatever the second machine has in its environment and in its cache.
 	there := release(t, filepath.Join(t.TempDir(), "another", "place"), "GOCACHE="+t.TempDir(), "GOFLAGS=-tags=crash", "GOAMD64=v3", "CGO_ENABLED=1", "TZ=Asia/Tokyo", "LC_ALL=C")
 	list, err := os.ReadDir(here)
-	if err != nil || len(list) != 3 {
+	if err != nil || len(list) != 4 {
 		t.Fatalf("%d files, %v", len(list), err)
 	}
 	for _, f := range list {
@@ -77,7 +78,7 @@ func TestRelease(t *testing.T) {
 	}
 	sums := exec.Command("sha256sum", "-c", "--strict", "SHA256SUMS")
 	sums.Dir = here
-	if out, err := sums.CombinedOutput(); err != nil || bytes.Count(out, []byte(": OK\n")) != 2 {
+	if out, err := sums.CombinedOutput(); err != nil || bytes.Count(out, []byte(": OK\n")) != 3 {
 		t.Errorf("%v\n%s", err, out)
 	}
 	program, err := filepath.Glob(filepath.Join(here, "broker-*-linux-"+arch))
@@ -86,6 +87,27 @@ func TestRelease(t *testing.T) {
 	}
 	static(t, program[0])
 	components(t, program[0]+".cdx.json")
+	licenses(t, program[0], strings.TrimSuffix(program[0], "-linux-"+arch)+"-licenses.txt")
+}
+
+// licenses: the licence of each module that is linked goes with the program.
+func licenses(t *testing.T, program, file string) {
+	info, err := buildinfo.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range info.Deps {
+		if !bytes.Contains(text, []byte("\n==== "+m.Path+" "+m.Version+", LIC")) {
+			t.Errorf("the licence of %s %s is missing", m.Path, m.Version)
+		}
+	}
+	if !bytes.Contains(text, []byte("\n==== this program\n\n"+strings.Repeat(" ", 33)+"Apache License\n")) {
+		t.Error("our own licence is missing")
+	}
 }
 
 // static: the program needs no other file, was built by the Go that has no open
@@ -120,6 +142,10 @@ func static(t *testing.T, program string) {
 	}
 }
 
+// fitting are the licences of modules that a program under Apache-2.0 may link;
+// BSD-Source-Code is what the BSD text of golang.org/x is taken for.
+var fitting = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSD-Source-Code", "ISC", "MIT", "MPL-2.0"}
+
 // components: the list names each module that is linked, with its version and
 // its licence, and holds nothing that differs from one time to the next.
 func components(t *testing.T, file string) {
@@ -131,7 +157,9 @@ func components(t *testing.T, file string) {
 		BOMFormat  string
 		Components []struct {
 			Name, Version string
-			Evidence      struct{ Licenses []any }
+			Evidence      struct {
+				Licenses []struct{ License struct{ ID string } }
+			}
 		}
 	}
 	if err := json.Unmarshal(raw, &bom); err != nil {
@@ -147,8 +175,16 @@ func components(t *testing.T, file string) {
 	listed := map[string]string{}
 	for _, c := range bom.Components {
 		listed[c.Name] = c.Version
-		if len(c.Evidence.Licenses) == 0 && c.Name != "std" {
+		if c.Name == "std" {
+			continue // whose licence the program that makes the list does not look for
+		}
+		if len(c.Evidence.Licenses) == 0 {
 			t.Errorf("%s %s: no licence was found", c.Name, c.Version)
+		}
+		for _, l := range c.Evidence.Licenses {
+			if !slices.Contains(fitting, l.License.ID) {
+				t.Errorf("%s %s is under %q: may it be linked into a program under Apache-2.0?", c.Name, c.Version, l.License.ID)
+			}
 		}
 	}
 	for _, m := range info.Deps {

@@ -63,8 +63,8 @@ func of[C instructions.Command](s instructions.Stage) (list []C) {
 func TestImages(t *testing.T) {
 	all := stages(t)
 	for name, want := range map[string]struct{ entry, cmd, copied string }{
-		"broker": {"/broker", "serve --config /etc/broker/profiles.yaml", "/out/broker > /broker, /out/state > /var/lib/broker"},
-		"demo":   {"/demo", "", "/out/broker /out/demo > /"},
+		"broker": {"/broker", "serve --config /etc/broker/profiles.yaml", "/out/broker /out/licenses.txt > /, /out/state > /var/lib/broker"},
+		"demo":   {"/demo", "", "/out/broker /out/demo /out/licenses.txt > /"},
 	} {
 		s := all[name]
 		if s.BaseName != "gcr.io/distroless/static-debian12:nonroot" {
@@ -120,7 +120,7 @@ func TestBuild(t *testing.T) {
 	}
 	runs := of[*instructions.RunCommand](s)
 	line := strings.Join(runs[len(runs)-1].CmdLine, " ")
-	for _, want := range []string{"-trimpath", "-buildvcs=false", `-ldflags="-s -w -buildid="`, "./cmd/broker ./cmd/demo"} {
+	for _, want := range []string{"-trimpath", "-buildvcs=false", `-ldflags="-s -w -buildid="`, "./cmd/broker ./cmd/demo &&", "sh deploy/release/licenses.sh ./cmd/broker ./cmd/demo >/out/licenses.txt"} {
 		if !strings.Contains(line, want) {
 			t.Errorf("%q is not in %q", want, line)
 		}
