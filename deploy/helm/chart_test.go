@@ -6,6 +6,7 @@ package helm_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -256,6 +257,35 @@ func TestStandalone(t *testing.T) {
 	if sum(closed) == sum(open) || len(sum(open)) != 64 {
 		t.Errorf("another configuration has the sum %q, too", sum(open))
 	}
+}
+
+// TestDependency: a gateway's own chart can take the parts as README.md shows it.
+func TestDependency(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(readme), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"Chart.yaml":         "{apiVersion: v2, name: gateway, version: 0.1.0, dependencies: [{name: broker, version: " + broker.Version + "}]}",
+		"values.yaml":        "broker: {mode: sidecar}",
+		"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: gateway}\n" + block + "  containers: [{name: gateway, image: gateway}]\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.CopyFS(filepath.Join(dir, "charts", "broker"), os.DirFS(".")); err != nil {
+		t.Fatal(err)
+	}
+	pod, err := helm(t, "template", "r", dir, "-s", "templates/pod.yaml")
+	if err != nil || !strings.Contains(pod, "command: [/broker, health]") || !strings.Contains(pod, "emptyDir: {}") {
+		t.Fatalf("%v\n%s", err, pod)
+	}
+	conform(t, pod)
 }
 
 // TestRefused: what the chart does not render, and why.

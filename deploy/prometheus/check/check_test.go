@@ -121,6 +121,7 @@ func TestRulesFire(t *testing.T) {
 		"BrokerMintsNoEpochs": {"broker_vault_mints_total{result=\"ok\"} 7x40\n broker_vault_mints_total{result=\"vault_denied\"} 0+1x40",
 			"broker_vault_mints_total{result=\"ok\"} 0+1x40\n broker_vault_mints_total{result=\"vault_denied\"} 0+1x40"},
 		"BrokerHoldsPending":    {`broker_drops_pending_oldest_seconds 31x40`, `broker_drops_pending_oldest_seconds 1x40`},
+		"BrokerAuditNotCopied":  {`broker_audit_sink_behind 3x40`, `broker_audit_sink_behind 3x10 0 3x20`},
 		"BrokerServerDown":      {`broker_server_up{server="a"} 0x40`, `broker_server_up{server="a"} 1x40`},
 		"BrokerServerChanged":   {`broker_server_tools_changed{server="a"} 1x40`, `broker_server_tools_changed{server="a"} 0x40`},
 		"BrokerCallsInDoubt":    {`broker_operations_total{server="a",state="unknown",cause="wall_clock"} 0+1x40`, `broker_operations_total{server="a",state="succeeded",cause=""} 0+1x40`},
