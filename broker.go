@@ -231,6 +231,8 @@ func (b *Broker) MetricsAddress() string {
 // [Broker.Hasten] shortens it.
 func (b *Broker) Serve(ctx context.Context) error {
 	defer b.close()
+	api := httpapi.NewServer(b.handler()) // before Vault can make it ready: who waits for that finds all of it there
+	api.ReadTimeout = cmp.Or(b.timeout, api.ReadTimeout)
 	background, leave := context.WithCancel(context.WithoutCancel(ctx))
 	vaultDone := make(chan error, 1)
 	go func() { vaultDone <- b.vault.Run(background) }()
@@ -246,8 +248,6 @@ func (b *Broker) Serve(ctx context.Context) error {
 	go func() { b.watch(watching); close(watched) }()
 
 	failed := make(chan error, 2)
-	api := httpapi.NewServer(b.handler())
-	api.ReadTimeout = cmp.Or(b.timeout, api.ReadTimeout)
 	servers := []*http.Server{api}
 	go func() { failed <- api.Serve(b.api) }()
 	if b.expose != nil {
