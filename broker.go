@@ -302,15 +302,15 @@ func (b *Broker) expire(ctx context.Context) {
 	}
 }
 
-// handler is the API, and the page, without their listener.
+// handler is the API, the page and the façade, without their listener.
 func (b *Broker) handler() http.Handler {
 	var hosts []string
 	if b.api.Addr().Network() != "unix" {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
-	return b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
+	return b.withFacade(b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
 		Grants:   b.grants(),
-		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat}))
+		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})))
 }
 
 func (b *Broker) grants() *grants.Reader {

@@ -1,0 +1,72 @@
+package mcpfacade
+
+import (
+	"context"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+const (
+	maxSessions     = 4096 // in all
+	maxSessionsEach = 64   // of one actor at one address
+)
+
+// errSessions answers an initialize that there is no room for.
+var errSessions = &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: "too many sessions are open: end some with DELETE, or wait"}
+
+// methods answers what clients ask; the rest is the library's.
+func (f *Facade) methods(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		switch method {
+		case "initialize":
+			return f.open(ctx, next, req)
+		case "tools/list":
+			return f.list(ctx, visitOf(req), req.(*mcp.ListToolsRequest))
+		case "tools/call":
+			return f.call(ctx, visitOf(req), req.(*mcp.CallToolRequest))
+		}
+		return next(ctx, method, req)
+	}
+}
+
+// open has the library open a session, and remembers whose it is until it ends.
+func (f *Facade) open(ctx context.Context, next mcp.MethodHandler, req mcp.Request) (mcp.Result, error) {
+	session := req.GetSession().(*mcp.ServerSession)
+	if session.ID() == "" { // the other era has none
+		return next(ctx, "initialize", req)
+	}
+	if !f.remember(session.ID(), visitOf(req).owner()) {
+		return nil, errSessions
+	}
+	go func() {
+		session.Wait()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.sessions, session.ID())
+	}()
+	return next(ctx, "initialize", req)
+}
+
+func (f *Facade) remember(id, owner string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := 0
+	for _, o := range f.sessions {
+		if o == owner {
+			own++
+		}
+	}
+	if len(f.sessions) >= maxSessions || own >= maxSessionsEach {
+		return false
+	}
+	f.sessions[id] = owner
+	return true
+}
+
+// owns reports whether the visit may use a session; everybody may use none.
+func (f *Facade) owns(v *visit, id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return id == "" || f.sessions[id] == v.owner()
+}
