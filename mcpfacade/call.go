@@ -2,6 +2,7 @@ package mcpfacade
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,25 +25,37 @@ const (
 const longest = time.Hour
 
 // call answers tools/call: it is an operation, as POST /v1/operations is.
-func (f *Facade) call(ctx context.Context, v *visit, req *mcp.CallToolRequest) (mcp.Result, error) {
+func (f *Facade) call(ctx context.Context, v *visit, req *mcp.CallToolRequest) *mcp.CallToolResult {
 	ctx, hungUp := context.WithCancel(ctx)
 	defer hungUp()
 	defer context.AfterFunc(v.gone, hungUp)()
 	switch req.Params.Name {
 	case getTool:
-		return f.get(ctx, v, strictjson.Raw(req.Params.Arguments)), nil
+		return f.get(ctx, v, strictjson.Raw(req.Params.Arguments))
 	case listTool:
-		return f.operations(ctx, v, strictjson.Raw(req.Params.Arguments)), nil
+		return f.operations(ctx, v, strictjson.Raw(req.Params.Arguments))
 	}
 	asked, err := f.request(ctx, v, req.Params)
 	if err != nil {
-		return f.refused(err, ""), nil
+		return f.refused(err, "")
 	}
 	got, err := f.run(ctx, v, asked, req)
 	if err != nil {
-		return f.refused(err, asked.RequestKey), nil
+		return f.refused(err, asked.RequestKey)
 	}
-	return f.told(got), nil
+	return f.told(got)
+}
+
+// A whole is a result of tools/call that says that nothing follows, as 2026-07-28 wants it:
+// the library says so of the tools alone that are registered with it.
+type whole struct{ *mcp.CallToolResult }
+
+func (w whole) MarshalJSON() ([]byte, error) {
+	b, err := json.Marshal(w.CallToolResult)
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte(`{"resultType":"complete",`), b[1:]...), nil // there is always content
 }
 
 // request is what a call asks for. A key that the client does not bring is minted here, but

@@ -68,8 +68,8 @@ func TestApproval(t *testing.T) {
 }
 
 // working answers tools/call by a stream: each word from say is a progress, and when say is
-// closed the result comes.
-func working(say <-chan string) func(http.Handler) http.Handler {
+// closed the result comes, with that block.
+func working(say <-chan string, block string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -93,38 +93,61 @@ func working(say <-chan string) func(http.Handler) http.Handler {
 					call.Params.Meta.ProgressToken, n, word)
 				http.NewResponseController(w).Flush()
 			}
-			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"resultType\":\"complete\",\"content\":[{\"type\":\"odd\",\"n\":12345678901234567890}],\"structuredContent\":{\"b\":1.0,\"a\":2},"+
-				"\"_meta\":{\"theirs\":{\"n\":1.0},\"onbehalf/outcome\":{\"state\":\"not_sent\"},\"onbehalf/operation_id\":\"forged\",\"io.modelcontextprotocol/serverInfo\":{\"name\":\"theirs\",\"version\":\"1\"}}}}\n\n", call.ID)
+			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"resultType\":\"complete\",\"content\":[%s],\"structuredContent\":{\"b\":1.0,\"a\":2},"+
+				"\"_meta\":{\"theirs\":{\"n\":1.0},\"onbehalf/outcome\":{\"state\":\"not_sent\"},\"onbehalf/operation_id\":\"forged\",\"io.modelcontextprotocol/serverInfo\":{\"name\":\"theirs\",\"version\":\"1\"}}}}\n\n", call.ID, block)
 		})
 	}
 }
 
 // TestProgress: what a server says while it works reaches the client by the client's own
-// token; the result's bytes come as they are, and its names of ours do not.
+// token.
 func TestProgress(t *testing.T) {
 	for _, era := range eras {
 		r := newRig(t, brokertest.Options{})
 		say := make(chan string)
-		r.Records.Break(working(say))
+		r.Records.Break(working(say, `{"type":"text","text":"done"}`))
 		c := connect(t, r, era, "7", "records")
-		token := map[bool]any{true: "desk-1", false: 7}[era == eras[0]]
-		body, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": map[string]any{"name": "whoami",
-			"_meta": map[string]any{"progressToken": token, "io.modelcontextprotocol/protocolVersion": eras[1], "io.modelcontextprotocol/clientCapabilities": map[string]any{}}}})
-		headers := map[string]string{"Mcp-Protocol-Version": era, "Mcp-Method": "tools/call", "Mcp-Name": "whoami", "Mcp-Session-Id": c.ID()}
-		if era == eras[0] {
-			body = bytes.ReplaceAll(body, []byte(`"io.modelcontextprotocol/protocolVersion"`), []byte(`"x"`))
-		} else {
-			delete(headers, "Mcp-Session-Id")
-		}
+		done := make(chan *mcp.CallToolResult, 1)
 		go func() {
-			say <- "one"
-			say <- "two"
-			close(say)
+			p := &mcp.CallToolParams{Name: "whoami", Arguments: map[string]any{}}
+			p.SetProgressToken("desk-1")
+			res, err := c.CallTool(t.Context(), p)
+			if err != nil {
+				t.Error(err)
+			}
+			done <- res
 		}()
-		a := send(t, r, "POST", resource("records"), c.token, string(body), headers)
-		wanted, _ := json.Marshal(token)
-		for _, want := range []string{`"progressToken":` + string(wanted), `"message":"two"`, `"progress":2,"total":9`, `{"type":"odd","n":12345678901234567890}`,
-			`"structuredContent":{"b":1.0,"a":2}`, `"theirs":{"n":1.0}`, `"state":"succeeded"`, `"onbehalf/operation_id":"`} {
+		for n, word := range []string{"one", "two"} {
+			say <- word
+			if p := <-c.heard; p.ProgressToken != "desk-1" || p.Message != word || p.Progress != float64(n+1) || p.Total != 9 {
+				t.Errorf("%s: %+v", era, p)
+			}
+		}
+		close(say)
+		if a := read(t, <-done); a.IsError || a.Outcome.State != fault.Succeeded || a.ID == "forged" {
+			t.Errorf("%s: %+v %s", era, a.Outcome, a.ID)
+		}
+	}
+}
+
+// TestPassed: a result's bytes come as they are, and names of ours that a server writes do
+// not.
+func TestPassed(t *testing.T) {
+	for _, era := range eras {
+		r := newRig(t, brokertest.Options{})
+		say := make(chan string)
+		close(say)
+		r.Records.Break(working(say, `{"type":"odd","n":12345678901234567890}`))
+		c := connect(t, r, era, "7", "records")
+		meta := ""
+		headers := map[string]string{"Mcp-Protocol-Version": era, "Mcp-Method": "tools/call", "Mcp-Name": "whoami"}
+		if era == eras[0] {
+			headers["Mcp-Session-Id"] = c.ID()
+		} else {
+			meta = `,"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
+		}
+		a := send(t, r, "POST", resource("records"), c.token, `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"whoami"`+meta+`}}`, headers)
+		for _, want := range []string{`{"type":"odd","n":12345678901234567890}`, `"structuredContent":{"b":1.0,"a":2}`, `"theirs":{"n":1.0}`, `"state":"succeeded"`, `"id":9`} {
 			if !strings.Contains(a.Body, want) {
 				t.Errorf("%s: %s is not in\n%s", era, want, a.Body)
 			}
@@ -134,14 +157,8 @@ func TestProgress(t *testing.T) {
 				t.Errorf("%s: the server speaks for us: %s", era, a.Body)
 			}
 		}
-		var last string
-		for line := range strings.Lines(a.Body) {
-			if data, ok := strings.CutPrefix(line, "data: "); ok {
-				last = data
-			}
-		}
-		if !strings.Contains(last, `"id":9`) {
-			t.Errorf("%s: the last is %s", era, last)
+		if whole := strings.Contains(a.Body, `"resultType":"complete"`); whole != (era == eras[1]) {
+			t.Errorf("%s: says that it is whole: %v", era, whole)
 		}
 	}
 }

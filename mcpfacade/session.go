@@ -24,7 +24,12 @@ func (f *Facade) methods(next mcp.MethodHandler) mcp.MethodHandler {
 		case "tools/list":
 			return f.list(ctx, visitOf(req), req.(*mcp.ListToolsRequest))
 		case "tools/call":
-			return f.call(ctx, visitOf(req), req.(*mcp.CallToolRequest))
+			call := req.(*mcp.CallToolRequest)
+			result := f.call(ctx, visitOf(req), call)
+			if call.ProtocolVersion() >= versions[0] {
+				return whole{result}, nil
+			}
+			return result, nil
 		}
 		return next(ctx, method, req)
 	}
