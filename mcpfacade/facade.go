@@ -134,9 +134,12 @@ func (f *Facade) enter(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	r.Header.Set("Authorization", "Bearer verified") // the token itself goes no further
 	r = r.WithContext(withVisit(r.Context(), v))
-	if m.modern {
+	switch {
+	case m.modern && m.id != nil && !offers(m.method):
+		unknown(w, m)
+	case m.modern:
 		f.modern.ServeHTTP(w, r)
-	} else {
+	default:
 		f.legacy.ServeHTTP(w, r)
 	}
 }

@@ -72,6 +72,14 @@ func TestOffered(t *testing.T) {
 			t.Errorf("%s: %+v %v", tool.Name, tool.Annotations, tool.InputSchema)
 		}
 	}
+	for _, era := range eras {
+		c := connect(t, r, era, "7", "records")
+		_, err1 := c.ListResources(t.Context(), nil)
+		_, err2 := c.ListPrompts(t.Context(), nil)
+		if caps := c.InitializeResult().Capabilities; err1 == nil || err2 == nil || caps.Tools == nil || caps.Resources != nil || caps.Prompts != nil || caps.Logging != nil {
+			t.Errorf("%s: offers %+v, and answers for more: %v, %v", era, caps, err1, err2)
+		}
+	}
 	for person, server := range map[string]string{"9": "records", "7": "nowhere"} {
 		c := connect(t, r, eras[0], person, server)
 		list, err := c.ListTools(t.Context(), nil)

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"onbehalf.internal/broker/fault"
@@ -98,7 +99,11 @@ func (f *Facade) classified(err error) *fault.Error {
 }
 
 // A message is what is known of a body before the library reads it.
-type message struct{ modern bool }
+type message struct {
+	modern bool
+	method string
+	id     strictjson.Raw
+}
 
 // readMessage reads a body strictly and puts it back. Nothing is sent but in an answer, so
 // there is no stream to open with GET.
@@ -125,9 +130,19 @@ func readMessage(w http.ResponseWriter, r *http.Request) (m message, err error) 
 		return m, fault.New(op, fault.MalformedRequest, "a message is one JSON object: "+err.Error())
 	}
 	_, named := strictjson.Parts(strictjson.Parts(members["params"])["_meta"])[mcp.MetaKeyProtocolVersion]
-	m.modern = m.modern || named
+	m.modern, m.id = m.modern || named, members["id"]
+	json.Unmarshal(members["method"], &m.method) // what is no text is no method
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	return m, nil
+}
+
+// unknown answers a method that is not offered by the status that 2026-07-28 wants; by its own
+// path the library would say 200.
+func unknown(w http.ResponseWriter, m message) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusNotFound)
+	json.NewEncoder(w).Encode(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(m.id),
+		"error": map[string]any{"code": jsonrpc.CodeMethodNotFound, "message": notOffered}})
 }
 
 type visitKey struct{}

@@ -117,6 +117,7 @@ func TestGuard(t *testing.T) {
 		{"no session", "POST", resource("records"), list, map[string]string{"Mcp-Session-Id": "none"}, 404, fault.UnknownRoute},
 		{"a version that nobody speaks", "POST", resource("records"), list, map[string]string{"Mcp-Protocol-Version": "2024-11-05"}, 400, ""},
 		{"without the header of its era", "POST", resource("records"), `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`, nil, 400, ""},
+		{"what is not offered", "POST", resource("records"), `{"jsonrpc":"2.0","id":1,"method":"prompts/list","params":{}}`, map[string]string{"Mcp-Protocol-Version": modern, "Mcp-Method": "prompts/list"}, 404, ""},
 		{"without what its era asks for", "POST", resource("records"), list, map[string]string{"Mcp-Protocol-Version": modern, "Mcp-Method": "tools/list"}, 400, ""},
 	} {
 		a := send(t, r, row.method, row.address, token, row.body, row.headers)

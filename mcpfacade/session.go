@@ -2,6 +2,7 @@ package mcpfacade
 
 import (
 	"context"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -31,8 +32,23 @@ func (f *Facade) methods(next mcp.MethodHandler) mcp.MethodHandler {
 			}
 			return result, nil
 		}
+		if !offers(method) {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: notOffered}
+		}
 		return next(ctx, method, req)
 	}
+}
+
+const notOffered = "this server offers tools, and nothing else"
+
+// offers reports whether a method is one that we have declared. The library answers others,
+// too, with lists of nothing.
+func offers(method string) bool {
+	switch method {
+	case "initialize", "ping", "server/discover", "subscriptions/listen", "tools/list", "tools/call":
+		return true
+	}
+	return strings.HasPrefix(method, "notifications/")
 }
 
 // open has the library open a session, and remembers whose it is until it ends.
