@@ -73,3 +73,20 @@ func output(t testing.TB, env []string, program string, args ...string) []byte {
 	}
 	return out
 }
+
+// Inspector is the command line of the MCP Inspector, in legacy, modern or auto: what it prints
+// for one method. The token is in a file that it reads, as a person would have it.
+func Inspector(t testing.TB, v Visit, arguments ...string) []byte {
+	t.Helper()
+	main := cached(t, "inspector-2.12.0/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", "test/mcpclients/install.sh")
+	settings, err := json.Marshal(map[string]any{"mcpServers": map[string]any{"broker": map[string]any{
+		"type": "streamable-http", "url": v.URL, "headers": map[string]string{"Authorization": "Bearer " + v.Token}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "mcp.json")
+	if err := os.WriteFile(file, settings, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return output(t, nil, node22(t), append([]string{main, "--cli", "--config", file, "--server", "broker", "--protocol-era", v.Mode}, arguments...)...)
+}

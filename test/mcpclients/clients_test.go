@@ -83,3 +83,27 @@ func TestClients(t *testing.T) {
 		})
 	}
 }
+
+// TestInspector: the Inspector's command line lists and calls, in both eras.
+func TestInspector(t *testing.T) {
+	r := newRig(t)
+	for _, mode := range []string{"legacy", "modern", "auto"} {
+		url := r.URL + "/mcp/archive"
+		visit := counterparts.Visit{URL: url, Mode: mode, Token: r.Token("8", url, nil)}
+		var list struct{ Tools []struct{ Name string } }
+		if err := json.Unmarshal(counterparts.Inspector(t, visit, "--method", "tools/list"), &list); err != nil || len(list.Tools) != 7 {
+			t.Errorf("%s: %d tools, %v", mode, len(list.Tools), err)
+		}
+		var answer struct {
+			StructuredContent devmcp.Identity
+			Meta              map[string]any `json:"_meta"`
+		}
+		out := counterparts.Inspector(t, visit, "--method", "tools/call", "--tool-name", "whoami", "--tool-metadata", "onbehalf/request_key=k-"+mode)
+		if err := json.Unmarshal(out, &answer); err != nil || answer.StructuredContent.Subject != "user:8" || answer.Meta["onbehalf/request_key"] != "k-"+mode {
+			t.Errorf("%s: %v in %s", mode, err, out)
+		}
+	}
+	if n := r.Archive.Calls("whoami"); n != 3 {
+		t.Errorf("the server was called %d times", n)
+	}
+}
