@@ -207,6 +207,40 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestHangUp: to close the request is to hang up also by handshake, where clients say nothing
+// more.
+func TestHangUp(t *testing.T) {
+	r := newRig(t, brokertest.Options{Config: func(y string) string {
+		return strings.ReplaceAll(y, "slow: {enabled: true}", "slow: {enabled: true, on_caller_disconnect: cancel}")
+	}})
+	c := connect(t, r, eras[0], "7", "records")
+	ctx, hangUp := context.WithCancel(t.Context())
+	body := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"slow","arguments":{"seconds":4},"_meta":{"onbehalf/request_key":"k-1"}}}`
+	req, err := http.NewRequestWithContext(ctx, "POST", resource("records"), strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Mcp-Session-Id": {c.ID()}, "Mcp-Protocol-Version": {eras[0]}}
+	done := make(chan error, 1)
+	go func() {
+		res, err := brokertest.Front{Rig: r, Token: c.token}.RoundTrip(req)
+		if err == nil {
+			_, err = io.ReadAll(res.Body)
+		}
+		done <- err
+	}()
+	if err := r.Records.Await(t.Context(), func() bool { return r.Records.Calls("slow") > 0 }); err != nil {
+		t.Fatal(err)
+	}
+	hangUp()
+	if err := <-done; err == nil {
+		t.Error("an answer came")
+	}
+	if a := finished(t, c, "k-1"); a.Outcome.Cause != fault.CallerGone {
+		t.Errorf("%+v", a.Outcome)
+	}
+}
+
 // finished asks for an operation by its key until it has ended.
 func finished(t *testing.T, c *client, key string) told {
 	t.Helper()

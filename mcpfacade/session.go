@@ -57,21 +57,28 @@ func (f *Facade) open(ctx context.Context, next mcp.MethodHandler, req mcp.Reque
 	if session.ID() == "" { // the other era has none
 		return next(ctx, "initialize", req)
 	}
-	if !f.remember(session.ID(), visitOf(req).owner()) {
+	fresh, room := f.remember(session.ID(), visitOf(req).owner())
+	if !room {
 		return nil, errSessions
 	}
-	go func() {
-		session.Wait()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		delete(f.sessions, session.ID())
-	}()
+	if fresh {
+		go func() {
+			session.Wait()
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			delete(f.sessions, session.ID())
+		}()
+	}
 	return next(ctx, "initialize", req)
 }
 
-func (f *Facade) remember(id, owner string) bool {
+// remember notes whose a session is; fresh says that it was not known.
+func (f *Facade) remember(id, owner string) (fresh, room bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if _, known := f.sessions[id]; known {
+		return false, true
+	}
 	own := 0
 	for _, o := range f.sessions {
 		if o == owner {
@@ -79,10 +86,10 @@ func (f *Facade) remember(id, owner string) bool {
 		}
 	}
 	if len(f.sessions) >= maxSessions || own >= maxSessionsEach {
-		return false
+		return false, false
 	}
 	f.sessions[id] = owner
-	return true
+	return true, true
 }
 
 // owns reports whether the visit may use a session; everybody may use none.
