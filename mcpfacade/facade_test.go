@@ -76,7 +76,7 @@ func TestOffered(t *testing.T) {
 		c := connect(t, r, era, "7", "records")
 		_, err1 := c.ListResources(t.Context(), nil)
 		_, err2 := c.ListPrompts(t.Context(), nil)
-		if caps := c.InitializeResult().Capabilities; err1 == nil || err2 == nil || caps.Tools == nil || caps.Resources != nil || caps.Prompts != nil || caps.Logging != nil {
+		if caps := c.InitializeResult().Capabilities; err1 == nil || err2 == nil || caps.Tools == nil || caps.Resources != nil || caps.Prompts != nil {
 			t.Errorf("%s: offers %+v, and answers for more: %v, %v", era, caps, err1, err2)
 		}
 	}
