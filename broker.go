@@ -302,15 +302,15 @@ func (b *Broker) expire(ctx context.Context) {
 	}
 }
 
-// handler is the API, and the page, without their listener.
+// handler is the API, the page and the façade, without their listener.
 func (b *Broker) handler() http.Handler {
 	var hosts []string
 	if b.api.Addr().Network() != "unix" {
 		hosts = httpapi.LoopbackHosts(b.api.Addr())
 	}
-	return b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
+	return b.withFacade(b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
 		Grants:   b.grants(),
-		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat}))
+		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})))
 }
 
 func (b *Broker) grants() *grants.Reader {
@@ -332,7 +332,7 @@ func (b *Broker) Ready() error {
 func (b *Broker) WaitReady(ctx context.Context) error { return b.vault.WaitReady(ctx) }
 
 // Reload reads the configuration again and swaps it in whole. After an error the old
-// snapshot stays. What a process is built on (listen, vault, store, keys, audit, ui) cannot be reloaded.
+// snapshot stays. What a process is built on (listen, vault, store, keys, audit, ui, mcp) cannot be reloaded.
 func (b *Broker) Reload() error {
 	old := b.policy.Current()
 	fresh, err := policy.Load(old.Path)
@@ -341,8 +341,8 @@ func (b *Broker) Reload() error {
 		return err
 	}
 	if !sameFoundation(old, fresh) {
-		b.log.Error("reload refused", "why", "listen, vault, store, keys, audit or ui changed", "snapshot", old.Hash)
-		return errors.New("listen, vault, store, keys, audit and ui cannot be reloaded: restart the broker")
+		b.log.Error("reload refused", "why", "listen, vault, store, keys, audit, ui or mcp changed", "snapshot", old.Hash)
+		return errors.New("listen, vault, store, keys, audit, ui and mcp cannot be reloaded: restart the broker")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reloadBudget)
 	defer cancel()
@@ -360,10 +360,12 @@ func sameFoundation(a, b *policy.Snapshot) bool {
 	va, vb := a.Vault, b.Vault
 	ca, cb := va.CA, vb.CA
 	va.CA, vb.CA = nil, nil
-	return a.Listen == b.Listen && equalUI(a.UI, b.UI) && a.Store == b.Store && a.Audit == b.Audit && a.Keys.Audit == b.Keys.Audit && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
+	return a.Listen == b.Listen && equal(a.UI, b.UI) && equal(a.MCP, b.MCP) && a.Store == b.Store && a.Audit == b.Audit && a.Keys.Audit == b.Keys.Audit && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
 }
 
-func equalUI(a, b *policy.UI) bool { return a == nil && b == nil || a != nil && b != nil && *a == *b }
+func equal[T comparable](a, b *T) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a == *b
+}
 
 func equalPools(a, b *x509.CertPool) bool { return a == nil && b == nil || a != nil && a.Equal(b) }
 

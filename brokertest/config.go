@@ -180,12 +180,14 @@ func (r *Rig) Assert(actor string) string {
 }
 
 // sign signs claims, each jti of its own, for a minute unless they say otherwise.
-func (r *Rig) sign(claims jwt.MapClaims) string {
+func (r *Rig) sign(claims jwt.MapClaims) string { return r.signAs("JWT", claims) }
+
+func (r *Rig) signAs(typ string, claims jwt.MapClaims) string {
 	now := time.Now()
 	all := jwt.MapClaims{"jti": rand.Text(), "iat": now.Unix(), "exp": now.Add(time.Minute).Unix()}
 	maps.Copy(all, claims)
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, all)
-	token.Header["kid"] = "portal"
+	token.Header["kid"], token.Header["typ"] = "portal", typ
 	signed, err := token.SignedString(r.signer)
 	if err != nil {
 		panic("brokertest: internal error: " + err.Error())

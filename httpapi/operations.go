@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -11,8 +10,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/google/uuid"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
@@ -69,7 +66,6 @@ func (a *API) run(ctx context.Context, r *request) (answer, error) {
 
 var (
 	name = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`)
-	key  = regexp.MustCompile(`^[!-~]{1,255}$`)
 	id   = regexp.MustCompile(`^[a-z2-7]{26}$`)
 )
 
@@ -85,7 +81,7 @@ func readCall(r *request) (operation.Request, error) {
 	if len(b.Arguments) == 0 {
 		b.Arguments = strictjson.Raw("{}")
 	}
-	firstSent, err0 := firstSent(b.FirstSent, b.RequestKey, r.received)
+	firstSent, err0 := operation.FirstSent(b.FirstSent, b.RequestKey, r.received)
 	zone, known := policy.ParseZone(b.Zone)
 	timeout, err1 := duration(b.Timeout, 0)
 	wait, err2 := duration(b.Wait, maxTimeout)
@@ -96,13 +92,13 @@ func readCall(r *request) (operation.Request, error) {
 		return bad("tool: 1 to 128 of letters, digits and _.-, the server's own name of it")
 	case !strings.HasPrefix(strings.TrimLeft(string(b.Arguments), " \t\r\n"), "{"):
 		return bad("arguments: must be an object")
-	case !key.MatchString(b.RequestKey):
+	case !operation.ValidKey(b.RequestKey):
 		return bad("request_key: 1 to 255 visible ASCII characters, new for each new request; a UUIDv7 is advised")
 	case err0 != nil:
 		return bad(err0.Error())
 	case b.Supersedes != "" && !id.MatchString(b.Supersedes):
 		return bad("supersedes: the id of an operation, 26 of a-z and 2-7")
-	case b.RunID != "" && !key.MatchString(b.RunID):
+	case b.RunID != "" && !operation.ValidKey(b.RunID):
 		return bad("run_id: 1 to 255 visible ASCII characters")
 	case !known:
 		return bad("zone: one of " + strings.Join(policy.Zones(), ", ") + "; it can only be stricter than the caller's")
@@ -116,27 +112,6 @@ func readCall(r *request) (operation.Request, error) {
 	}
 	return operation.Request{Server: b.Server, Tool: b.Tool, Arguments: b.Arguments, RequestKey: b.RequestKey, RunID: b.RunID, Zone: zone,
 		FirstSent: firstSent, Supersedes: b.Supersedes, Timeout: timeout, Wait: wait}, nil
-}
-
-// maxAhead is how far a caller's clock may be ahead of ours.
-const maxAhead = time.Hour
-
-// firstSent is when the key was first sent: as the caller says, else the time
-// that a UUIDv7 carries (RFC 9562, 5.7), else not known.
-func firstSent(said, key string, now time.Time) (at time.Time, err error) {
-	if u, err := uuid.Parse(key); err == nil && u.Version() == 7 && u.Variant() == uuid.RFC4122 {
-		at = time.UnixMilli(int64(binary.BigEndian.Uint64(u[:8]) >> 16)).UTC()
-	}
-	if said != "" {
-		if at, err = time.Parse(time.RFC3339Nano, said); err != nil || at.Unix() <= 0 { // the ledger's word for "not known" is 0
-			return at, errors.New(`first_sent: a time since 1970, such as "2026-11-30T09:00:00Z"`)
-		}
-		at = at.UTC()
-	}
-	if at.After(now.Add(maxAhead)) {
-		return at, errors.New("first_sent, or the time in request_key: it lies in the future")
-	}
-	return at, nil
 }
 
 func duration(s string, absent time.Duration) (time.Duration, error) {
@@ -238,7 +213,7 @@ func listQuery(raw string) (url.Values, error) {
 // byKey answers for the caller's own key. Where there is none, the problem says
 // whether that proves anything.
 func (a *API) byKey(ctx context.Context, r *request, actor identity.Actor, key, said string) (answer, error) {
-	first, err := firstSent(said, key, r.received)
+	first, err := operation.FirstSent(said, key, r.received)
 	if err != nil {
 		return answer{}, fault.New("httpapi.list", fault.MalformedRequest, err.Error())
 	}

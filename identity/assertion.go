@@ -53,23 +53,29 @@ type proof struct {
 	issuer, audience string
 	key              crypto.PublicKey
 	admin            bool
+	claim            string // that named the actor; of an assertion: empty, it is sub
 }
 
-// newVerifier takes a config without problems. Every option is needed: the
-// library's defaults accept a token without exp, iss or aud.
+// newVerifier takes a config without problems.
 func newVerifier(c SignedActors, now func() time.Time) *verifier {
 	v := &verifier{issuer: c.Issuer, audience: c.Audience, keys: c.Keys, subjects: newSubjects(c.Subjects), admin: c.Admin, now: now}
-	v.parser = jwt.NewParser(
+	v.parser = newParser(c.Issuer, c.Audience, now)
+	return v
+}
+
+// newParser takes an issuer and an audience that are not empty. Every option is needed: the
+// library's defaults accept a token without exp, iss or aud.
+func newParser(issuer, audience string, now func() time.Time) *jwt.Parser {
+	return jwt.NewParser(
 		jwt.WithValidMethods(algorithms),
 		jwt.WithExpirationRequired(),
-		jwt.WithIssuer(c.Issuer),
-		jwt.WithAudience(c.Audience),
+		jwt.WithIssuer(issuer),
+		jwt.WithAudience(audience),
 		jwt.WithIssuedAt(),
 		jwt.WithLeeway(leeway),
 		jwt.WithStrictDecoding(),
 		jwt.WithTimeFunc(now),
 	)
-	return v
 }
 
 // verify proves the assertion and returns the actor that it names (RFC 7519).
@@ -90,7 +96,7 @@ func (v *verifier) verify(assertion secret.Text) (Actor, error) {
 		return Actor{}, refuse(fault.ActorNotAllowed, "this caller may not bring assertions for this actor")
 	}
 	key, _ := v.keys.key(token) // it has verified the token
-	return Actor{sub, jti, &proof{v.issuer, v.audience, key, v.admin.in(claims)}}, nil
+	return Actor{sub, jti, &proof{issuer: v.issuer, audience: v.audience, key: key, admin: v.admin.in(claims)}}, nil
 }
 
 // still reports why an actor that an assertion named would not be believed now;
@@ -139,7 +145,7 @@ func (v *verifier) token(assertion secret.Text) (_ *jwt.Token, problem string) {
 		return nil, "not a signed JWT in compact form"
 	}
 	parts := strings.Split(text, ".")
-	if problem := headerProblem(parts[0], keyID); problem != "" {
+	if problem := headerProblem(parts[0], keyID, plainJWT); problem != "" {
 		return nil, problem
 	}
 	if problem := claimsProblem(parts[1], registered); problem != "" {
@@ -153,8 +159,9 @@ func (v *verifier) token(assertion secret.Text) (_ *jwt.Token, problem string) {
 }
 
 // headerProblem checks the first segment. The library looks at alg and at
-// nothing else in it.
-func headerProblem(segment string, kids keyForm) string {
+// nothing else in it. typed says what is wrong with its typ, as JSON; empty where it has
+// none.
+func headerProblem(segment string, kids keyForm, typed func(string) string) string {
 	header, problem := members(segment)
 	if problem != "" {
 		return "header: " + problem
@@ -166,12 +173,20 @@ func headerProblem(segment string, kids keyForm) string {
 			return "header: member " + name + " is refused"
 		}
 	}
-	// RFC 8725 §3.11: a token that was made for something else says so.
-	if typ, there := header["typ"]; there && string(typ) != `"JWT"` {
-		return `header: typ is not "JWT"`
+	if problem := typed(string(header["typ"])); problem != "" {
+		return "header: " + problem
 	}
 	if kid, there := header["kid"]; there && !kids.Match(kid) {
 		return "header: kid must be " + kids.says
+	}
+	return ""
+}
+
+// plainJWT takes a typ of JWT, or none. RFC 8725 §3.11: a token that was made for something
+// else says so.
+func plainJWT(typ string) string {
+	if typ != "" && typ != `"JWT"` {
+		return `typ is not "JWT"`
 	}
 	return ""
 }

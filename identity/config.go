@@ -18,6 +18,7 @@ type CallerConfig struct {
 	Signed       *SignedActors
 	Approvers    *SignedActors // whose decisions about calls it may bring; nil: nobody's
 	SignIn       *SignIn       // in place of all that stands above but ID and Roles: the caller is people at the page
+	Tokens       *Tokens       // the same: it is people whose MCP clients bring access tokens
 }
 
 // SignedActors says which assertions of a caller are believed.
@@ -43,6 +44,9 @@ func confused(callers []CallerConfig) (found []error) {
 			}
 			if a.SignIn != nil {
 				found = append(found, a.SignIn.doubled(a.ID, b)...)
+			}
+			if a.Tokens != nil {
+				found = append(found, a.Tokens.doubled(a.ID, b)...)
 			}
 		}
 	}
@@ -84,7 +88,7 @@ func (c CallerConfig) problems() (found []error) {
 			add("role %.64q: roles are operate, approve, audit and admin", r)
 		}
 	}
-	if n := len(c.BearerSHA256); c.SignIn == nil && (n == 0 || n > 2) {
+	if n := len(c.BearerSHA256); c.SignIn == nil && c.Tokens == nil && (n == 0 || n > 2) {
 		add("%d entries in bearer_sha256: one, or two while a bearer is rotated", n)
 	}
 	for _, digest := range c.BearerSHA256 {
@@ -105,6 +109,9 @@ func (c CallerConfig) problems() (found []error) {
 	}
 	if c.SignIn != nil {
 		found = append(found, c.signInProblems()...)
+	}
+	if c.Tokens != nil {
+		found = append(found, c.tokenProblems()...)
 	}
 	return found
 }

@@ -19,6 +19,7 @@ type Directory struct {
 	listed  map[[32]byte]*entry // :: digest of a bearer → its caller
 	callers map[string]*entry   // :: id →
 	people  *door               // nil: nobody signs in
+	fronts  []*front            // those that access tokens come through
 }
 
 // A bearer is one credential of one caller.
@@ -35,6 +36,7 @@ type entry struct {
 	signed   *verifier // nil: no assertion of this caller is believed
 
 	approvers *verifier // nil: it brings nobody's decision
+	front     *front    // nil: no access token proves it
 }
 
 // NewDirectory checks callers and returns their directory. The error names every
@@ -64,6 +66,10 @@ func NewDirectory(callers []CallerConfig, now func() time.Time) (*Directory, err
 				found = append(found, fmt.Errorf("sign_in: caller %.64q has one already", d.people.entry.id))
 			}
 			d.people = newDoor(*c.SignIn, e, now)
+		}
+		if c.Tokens != nil {
+			e.front = newFront(*c.Tokens, e, now)
+			d.fronts = append(d.fronts, e.front)
 		}
 		for _, p := range found {
 			problems = append(problems, fmt.Errorf("caller %.64q: %w", c.ID, p))
@@ -143,6 +149,8 @@ func (d *Directory) Still(c Caller, r Role, a Actor) fault.Reason {
 	switch {
 	case c.IsZero():
 		return fault.CallerUnknown
+	case c.entry.front != nil:
+		return d.stillFront(c.ID(), r, a)
 	case c.shown == nil:
 		return d.stillPerson(*c.person, r, a)
 	}

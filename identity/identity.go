@@ -15,6 +15,8 @@
 //   - Who signs in is proven by an ID token for the one entry that has sign_in, and
 //     has the roles that the token's claims give. Nobody operates, or is an
 //     administrator of the broker, by signing in.
+//   - An access token of OAuth proves caller and actor in one, for the address that it was
+//     shown to and for no other (tokens.go).
 //   - Nothing in a request body, a query or any other header says who acts.
 //   - What a newer configuration no longer believes, [Directory.Still] says: a
 //     caller and an actor keep what they were proven by.
@@ -43,7 +45,7 @@ const (
 // it has no role and speaks for no actor.
 type Caller struct {
 	entry  *entry
-	shown  *bearer // what it proved itself with; nil: person has signed in
+	shown  *bearer // what it proved itself with; nil: person has signed in, or entry.front has let it in
 	person *Person
 }
 

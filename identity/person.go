@@ -142,7 +142,7 @@ func (o *door) verify(ctx context.Context, text, nonce string, keys oidc.KeySet)
 		return nil, "not a signed JWT in compact form of at most 32 KiB"
 	}
 	parts := strings.Split(text, ".")
-	if problem := headerProblem(parts[0], providerKeyID); problem != "" {
+	if problem := headerProblem(parts[0], providerKeyID, plainJWT); problem != "" {
 		return nil, problem
 	}
 	if problem := claimsProblem(parts[1], o.reads()); problem != "" {

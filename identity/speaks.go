@@ -17,17 +17,17 @@ func (d *Directory) Speaks(caller, actor string) fault.Reason {
 		return fault.CallerUnknown
 	case !e.roles[Operate]:
 		return fault.RoleMissing
-	case e.asserted[actor] || e.signs(actor):
+	case e.asserted[actor] || e.signs(actor) || e.fronts(actor):
 		return fault.None
 	}
 	return fault.ActorNotAllowed
 }
 
-// Proves reports whether an assertion of the caller can say that the actor is an
+// Proves reports whether an assertion or an access token of the caller can say that the actor is an
 // administrator.
 func (d *Directory) Proves(caller, actor string) bool {
 	e := d.callers[caller]
-	return e != nil && e.signs(actor) && e.signed.admin.Name != ""
+	return e != nil && (e.signs(actor) && e.signed.admin.Name != "" || e.fronts(actor) && e.front.Admin.Name != "")
 }
 
 // Actors are whom the caller with this id can operate for, sorted: ids, and
@@ -41,8 +41,13 @@ func (d *Directory) Actors(caller string) []string {
 	if e.signed != nil {
 		all = slices.AppendSeq(all, maps.Keys(e.signed.subjects))
 	}
+	if e.front != nil {
+		all = slices.AppendSeq(all, maps.Keys(e.front.subjects))
+	}
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
 func (e *entry) signs(actor string) bool { return e.signed != nil && e.signed.believes(actor) }
+
+func (e *entry) fronts(actor string) bool { return e.front != nil && e.front.subjects.hold(actor) }

@@ -194,6 +194,26 @@ func (r *Runner) Decide(ctx context.Context, by identity.Caller, who identity.Ap
 	return job, repeated, err
 }
 
+// Waiting returns the request key of the very call that req asks for, where that waits for a
+// person, or has an approval that was not used; else "". It is for those who do not mint a
+// key for each request: else the call that was approved could not be made.
+func (r *Runner) Waiting(ctx context.Context, req Request) (string, error) {
+	if !r.policy.Current().NeedsApproval(req.Server) {
+		return "", nil
+	}
+	ask, err := seal(req)
+	if err != nil {
+		return "", err
+	}
+	open, err := r.ledger.Open(ctx, req.Caller.ID())
+	for _, job := range open {
+		if awaits(job) && !overdue(job, r.now()) && job.Actor == req.Actor.String() && job.Fingerprint == ask.fingerprint {
+			return job.RequestKey, err
+		}
+	}
+	return "", err
+}
+
 // Decided waits until the operation does not wait for a person's decision. It is
 // false when ctx ends before, or the broker stops.
 func (r *Runner) Decided(ctx context.Context, caller identity.Caller, actor identity.Actor, id string) bool {

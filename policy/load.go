@@ -84,6 +84,7 @@ func (l *loader) snapshot(file string) *Snapshot {
 		grants: map[string]map[string]*Grant{},
 	}
 	s.UI = readUI(root, s.Listen)
+	s.MCP = readMCP(root)
 	if s.Keys.Audit == "" {
 		s.Audit.signing(root)
 	}

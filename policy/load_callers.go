@@ -16,11 +16,15 @@ func readCallers(root *section) (map[string]*Caller, []identity.CallerConfig) {
 	servers := root.names("servers")
 	digests := map[[32]byte]string{} // → the caller it belongs to
 	people := ""                     // the caller that has sign_in
+	var fronts []string              // those that have tokens
 	for id, s := range root.children("callers", callerID) {
 		s.notYet("client_cert", "jwt")
 		callers[id] = &Caller{ID: id, Zone: 1, Where: s.where()}
 		entry := identity.CallerConfig{ID: id}
 		switch {
+		case s.has("tokens"):
+			fronts = append(fronts, id)
+			readTokens(s, callers[id], &entry, servers)
 		case !s.has("sign_in"):
 			readProgram(s, callers[id], &entry, servers, digests)
 		case people != "":
@@ -35,12 +39,13 @@ func readCallers(root *section) (map[string]*Caller, []identity.CallerConfig) {
 	if people != "" && !root.has("ui") {
 		root.report("callers", "holds sign_in at "+quote(people)+", which needs ui: without the page nobody signs in")
 	}
+	endFronts(root, fronts)
 	return callers, entries
 }
 
 // readProgram reads a caller that proves itself by a bearer.
 func readProgram(s *section, c *Caller, entry *identity.CallerConfig, servers []string, digests map[[32]byte]string) {
-	s.asked = append(s.asked, "sign_in")
+	s.asked = append(s.asked, "sign_in", "tokens")
 	s.need("roles", "bearer_sha256")
 	c.Servers = s.texts("servers", 4096, among("servers", servers))
 	c.Zone = Zone(max(1, s.choice("zone", zones...)))

@@ -130,8 +130,14 @@ func TestUI(t *testing.T) {
 // in their order.
 func refuses(t *testing.T, text string, line int, want string) {
 	t.Helper()
+	refusesIn(t, map[string]string{"profiles.yaml": text}, line, want)
+}
+
+// refusesIn is refuses with other files beside the configuration.
+func refusesIn(t *testing.T, files map[string]string, line int, want string) {
+	t.Helper()
 	key, words, _ := strings.Cut(want, " ")
-	ps := problems(t, write(t, map[string]string{"profiles.yaml": text}))
+	ps := problems(t, write(t, files))
 	if len(ps) != 1 || ps[0].Key != key || ps[0].Line != line || !strings.Contains(ps[0].Text, words) {
 		t.Errorf("%v, want line %d: %s", ps, line, want)
 	}

@@ -140,7 +140,7 @@ func TestLoadRefusesValues(t *testing.T) {
 		{store, "store: {path: [broker.db]}", "store.path", 0, "is a list; write text"},
 		{store, "store: {}", "store", 0, "empty"},
 		{store, "store: []", "store", 0, "mapping"},
-		{store, store + "\nbudget: 3", "budget", 1, "known here: audit, callers, keys, listen, operation, profiles, servers, stop, store, ui, vault, version"},
+		{store, store + "\nbudget: 3", "budget", 1, "known here: audit, callers, keys, listen, mcp, operation, profiles, servers, stop, store, ui, vault, version"},
 		{"version: 1\n", "version: 2\n", "version", 0, "not 1"},
 		{"version: 1\n", "version: '1'\n", "version", 0, "a number"},
 		{"version: 1\n", "version: 01\n", "version", 0, "not 1"},

@@ -51,6 +51,7 @@ type Snapshot struct {
 	Keys      Keys
 	Audit     Audit
 	UI        *UI           // nil: no web page
+	MCP       *MCP          // nil: no address for MCP clients
 	Timeout   time.Duration // operation.timeout
 	Calls     Calls
 	Stop      Stop
@@ -118,6 +119,11 @@ type Audit struct {
 // UI is the web page.
 type UI struct {
 	Origin string // what browsers have in the address bar, as in "https://broker.example.org"; empty: "http://" and the address of listen.api
+}
+
+// MCP is what MCP clients see of the broker.
+type MCP struct {
+	Origin string // "https://broker.example.org": before /mcp/ in the addresses that tokens are for
 }
 
 // A SealingKey is in a file, or stays in Vault.

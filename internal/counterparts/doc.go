@@ -4,6 +4,7 @@
 //
 //	process.go  how any of them is started and stopped
 //	servers.go  MCP servers on SDKs of others
+//	clients.go  MCP clients on SDKs of others
 //	dex.go      an identity provider that ignores the audience asked for
 //	zitadel.go  an identity provider whose tokens are opaque
 //	keycloak.go the identity provider that most companies run

@@ -21,6 +21,8 @@ const word = "tools/list: succeeded \nas it should\n"
 const (
 	one = "tools_call-2026-11-30T05-37-07-073Z"
 	two = "auth/iss-2468-x-2026-11-30T05-37-07-074Z"
+
+	three = "server-tools-list-2026-11-30T05-37-07-075Z" // where we are the server
 )
 
 func TestTally(t *testing.T) {
@@ -48,6 +50,10 @@ func TestTally(t *testing.T) {
 			last: "conformance: 1 passed, 1 failed, 0 baselined"},
 		{name: "the driver ended badly where checks are excused", folders: map[string]folder{two: {[]string{"FAILURE a"}, ""}},
 			baseline: "  - auth/iss-2468-x # browser flow\n", last: "conformance: 0 passed, 1 failed, 1 baselined"},
+		{name: "a server, which has no driver", folders: map[string]folder{three: {[]string{"SUCCESS a", "FAILURE b"}, ""}},
+			baseline: "  - tools-list:b # not offered\n", last: "conformance: 1 passed, 0 failed, 1 baselined"},
+		{name: "a server that was not asked", folders: map[string]folder{three: {}},
+			last: "conformance: 0 passed, 1 failed, 0 baselined"},
 		{name: "a scenario that was not played", folders: map[string]folder{one: {}},
 			last: "conformance: 0 passed, 1 failed, 0 baselined"},
 
@@ -119,7 +125,7 @@ func TestBaselines(t *testing.T) {
 			t.Errorf("%s: %d entries, %v", f, len(entries), err)
 		}
 	}
-	if len(files) != 4 {
+	if len(files) != 6 {
 		t.Errorf("%d baselines, want one for each run", len(files))
 	}
 }

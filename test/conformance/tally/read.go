@@ -63,9 +63,10 @@ func readResults(dir string) (p playing, _ error) {
 		if err != nil || !d.IsDir() || !stamp.MatchString(path) {
 			return err
 		}
-		s, err := readScenario(path)
 		name, _ := filepath.Rel(dir, stamp.ReplaceAllString(path, ""))
-		s.name = filepath.ToSlash(name)
+		name, ofServer := strings.CutPrefix(filepath.ToSlash(name), "server-")
+		s, err := readScenario(path, ofServer)
+		s.name = name
 		p.scenarios = append(p.scenarios, s)
 		return err
 	})
@@ -77,8 +78,9 @@ func readResults(dir string) (p playing, _ error) {
 }
 
 // readScenario reads one scenario's folder. It is empty if the suite could not
-// play the scenario: then the driver has not said anything, which is a failure.
-func readScenario(dir string) (s scenario, _ error) {
+// play the scenario: then the driver has not said anything, which is a failure. Of a
+// server there is no driver: what the checks say is all.
+func readScenario(dir string, ofServer bool) (s scenario, _ error) {
 	b, err := os.ReadFile(filepath.Join(dir, "checks.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return scenario{}, nil
@@ -89,6 +91,10 @@ func readScenario(dir string) (s scenario, _ error) {
 	if err := json.Unmarshal(b, &s.checks); err != nil {
 		return scenario{}, fmt.Errorf("%s: %w", dir, err)
 	}
+	if ofServer {
+		s.asItShould = true
+		return s, nil
+	}
 	word, err := os.ReadFile(filepath.Join(dir, "stdout.txt"))
 	s.asItShould = strings.HasSuffix("\n"+string(word), "\nas it should\n")
 	return s, err
@@ -96,7 +102,7 @@ func readScenario(dir string) (s scenario, _ error) {
 
 // kinds are the reasons for which a check may be expected to fail, the first
 // words of an entry's comment. README.md says what each of them means.
-var kinds = []string{"browser flow", "elicitation", "continuation", "resumption"}
+var kinds = []string{"browser flow", "elicitation", "continuation", "resumption", "not offered", "no browsers", "own headers", "schema"}
 
 // readBaseline returns the entries of a baseline. An entry without its reason,
 // one of kinds in a comment behind it, is an error.
@@ -107,12 +113,13 @@ func readBaseline(file string) (entries []string, _ error) {
 	}
 	var top struct {
 		Client yaml.Node `yaml:"client"`
+		Server yaml.Node `yaml:"server"`
 	}
 	if err := yaml.Unmarshal(b, &top); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	var errs []error
-	for _, n := range top.Client.Content {
+	for _, n := range append(top.Client.Content, top.Server.Content...) {
 		kind, _, _ := strings.Cut(strings.TrimPrefix(n.LineComment, "# "), ":")
 		if !slices.Contains(kinds, kind) {
 			errs = append(errs, fmt.Errorf("%s:%d: %q does not say why it fails: one of %q", file, n.Line, n.Value, kinds))

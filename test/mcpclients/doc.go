@@ -1,0 +1,4 @@
+// Package mcpclients holds the façade against clients that nobody here wrote: on the official
+// libraries in TypeScript and Python, as two people, in the eras that each speaks. The one in Go is
+// what the tests of package mcpfacade speak by. `sh test/mcpclients/install.sh` once; they run with the build tag real.
+package mcpclients
