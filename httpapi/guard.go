@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/process"
 )
 
 // maxOperationBody is what a tool's arguments may weigh, envelope included.
@@ -21,7 +22,7 @@ func (a *API) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				a.Log.Error("panic in a handler", "type", typeOf(p), "at", panicSite())
+				process.LogPanic(a.Log, p)
 				a.problem(fault.New("httpapi.guard", fault.InternalError, "")).write(r.Context(), w)
 			}
 		}()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -132,18 +131,3 @@ func tooLarge(err error) bool {
 }
 
 func typeOf(v any) string { return fmt.Sprintf("%T", v) }
-
-// panicSite names the function of ours that panicked.
-func panicSite() string {
-	pcs := make([]uintptr, 32)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	for {
-		f, more := frames.Next()
-		if strings.HasPrefix(f.Function, "onbehalf.internal/broker/") && !strings.Contains(f.Function, "guard") {
-			return f.Function
-		}
-		if !more {
-			return "unknown"
-		}
-	}
-}

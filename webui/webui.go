@@ -39,6 +39,7 @@ import (
 	"onbehalf.internal/broker/ledger"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/process"
 	"onbehalf.internal/broker/signin"
 )
 
@@ -161,7 +162,7 @@ func (v *visit) admit(role identity.Role) error {
 	return fault.New(op, fault.RoleMissing, "this page needs the role "+string(role))
 }
 
-// guard stands before the table: hosts, other origins, what every answer says.
+// guard stands before the table: hosts, other origins, panics, what every answer says.
 func (u *UI) guard(next http.Handler) http.Handler {
 	_, host, _ := strings.Cut(u.Origin, "://")
 	hosts := []string{host}
@@ -177,6 +178,16 @@ func (u *UI) guard(next http.Handler) http.Handler {
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
 		v := &visit{http: r}
+		defer func() {
+			switch p := recover(); p {
+			case nil:
+			case http.ErrAbortHandler: // a download that was broken off
+				panic(p)
+			default:
+				process.LogPanic(u.Log, p)
+				u.write(w, v, u.refusal(v, fault.New("webui.guard", fault.InternalError, "")))
+			}
+		}()
 		switch {
 		case !slices.Contains(hosts, r.Host):
 			u.write(w, v, u.refusal(v, fault.New("webui.guard", fault.HostNotAllowed, "the address must be "+u.Origin+"/ui/")))

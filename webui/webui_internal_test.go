@@ -1,6 +1,10 @@
 package webui
 
 import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +81,16 @@ func TestSessionsAreBounded(t *testing.T) {
 		if o.was.Before(now.Add(-mostSessions * time.Millisecond)) {
 			t.Error("an older one is open than was ended")
 		}
+	}
+}
+
+// TestPanic: who looks is told that something went wrong, and the log where; never what.
+func TestPanic(t *testing.T) {
+	var log bytes.Buffer
+	u := &UI{Config: Config{Origin: "http://broker.example", Log: slog.New(slog.NewTextHandler(&log, nil))}, pages: parsePages()}
+	w := httptest.NewRecorder()
+	u.guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a secret") })).ServeHTTP(w, httptest.NewRequest("GET", "http://broker.example/ui/", nil))
+	if w.Code != 500 || strings.Contains(w.Body.String()+log.String(), "secret") || !strings.Contains(log.String(), "at=onbehalf.internal/broker/webui.TestPanic") {
+		t.Errorf("%d %s\n%s", w.Code, w.Body, log.String())
 	}
 }
