@@ -20,15 +20,17 @@ var floors = [][]string{
 	{"fault", "secret"}, // 0: the words
 	{"secret/canary"},   //
 	{"strictjson", "cache", "process", "ownfile"}, //
+	{"trace"}, //
 	{"identity", "audit"},
-	{"audit/ocsf"},                                            //
-	{"policy", "egress", "store", "seal", "catalogue/schema"}, // 1: what may be; how bytes leave; where rows live; what tools take
-	{"policy/policytest", "store/storetest"},                  //
+	{"audit/ocsf"}, //
+	{"policy", "egress", "store", "seal", "catalogue/schema"},                       // 1: what may be; how bytes leave; where rows live; what tools take
+	{"policy/policytest", "store/storetest"},                                        //
 	{"exchange", "mcpclient", "vault", "signin", "ledger", "catalogue", "auditlog"}, // 2: the ways out; what happened, and proof of it; what servers offer
 	{"vault/vaulttest"},          //
 	{"subject", "grants"},        // 3
 	{"session"},                  // 4
 	{"operation"},                // 5: the path
+	{"trace/otlp"},               //
 	{"httpapi", "webui"},         // 6
 	{"."},                        // 7: the parts put together
 	{"cmd/broker", "brokertest"}, //

@@ -32,6 +32,7 @@ import (
 	"crypto/x509"
 	"iter"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,7 @@ type Snapshot struct {
 	Keys      Keys
 	Audit     Audit
 	UI        *UI           // nil: no web page
+	Traces    *Traces       // nil: none are made
 	Timeout   time.Duration // operation.timeout
 	Calls     Calls
 	Stop      Stop
@@ -118,6 +120,14 @@ type Audit struct {
 // UI is the web page.
 type UI struct {
 	Origin string // what browsers have in the address bar, as in "https://broker.example.org"; empty: "http://" and the address of listen.api
+}
+
+// Traces are sent to a collector of OpenTelemetry.
+type Traces struct {
+	Collector *url.URL       // of OTLP over HTTP, without v1/traces; https, or loopback
+	CA        *x509.CertPool // nil: the system's
+	Bearer    string         // path of the file with what the collector wants to see; empty: nothing
+	Propagate bool           // servers are told where in a trace they are called
 }
 
 // A SealingKey is in a file, or stays in Vault.
