@@ -126,8 +126,8 @@ func (r *Runner) carry(w *work) {
 	answer := r.finish(w, outcome, result)       // 6
 	r.end(w, answer, closing.within(r.dropWait)) // the answer waits for both
 	r.recordEnd(w, closing.whole())
+	r.traceCall(w)
 	r.drain(w) // its answer may come late
 	r.revoke(w)
-	r.traceCall(w)
 	r.release(w)
 }

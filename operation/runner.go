@@ -55,7 +55,7 @@ type Config struct {
 	Ended     func(Answer)  // called once for each operation that ended; nil: nobody listens
 	Late      func(Answer)  // called for each answer that came late; nil: nobody listens
 	DropWait  time.Duration // how long an answer waits for the drop; 0: 250 ms
-	Traced    func(Traced)  // called for each operation that is over; must not wait; nil: there are no traces
+	Traced    func(Traced)  // called for each operation that is over, see [Traced]; must not wait; nil: there are no traces
 	Propagate bool          // with Traced: servers are told where in a trace they are called
 }
 
@@ -254,6 +254,7 @@ func (r *Runner) revoke(w *work) {
 	defer cancel()
 	legs := w.allLegs()
 	reason := legs[len(legs)-1].Reason
+	r.traceLater(w, "revocation", w.op, legs[len(legs)-1:])
 	r.written("revocation not written", w.op.ID, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
 }
 

@@ -9,27 +9,26 @@ import (
 	"onbehalf.internal/broker/trace"
 )
 
-// A Traced is an operation that is over: its drop, a late answer and the revocation
-// are among its legs. What was denied, and what waits for an approval, is none yet.
+// A Traced is an attempt that has ended, with what became of its hold. A late answer
+// and the revocation follow, each by itself. What was denied, and what waits for an
+// approval, is none.
 type Traced struct {
-	Kind         string        // call, import or probe
+	Kind         string        // call, import or probe; late or revocation, which stand below a call
 	ID           string        // of a call
 	Attempt      int           // of a call
 	Caller       string        // empty: by schedule
 	Server, Tool string        // declared ones
-	Outcome      fault.Outcome // with Late the late one
+	Outcome      fault.Outcome // by then
 	Retry        fault.Retry
-	Late         bool
 	Legs         []audit.Leg
-	At, Parent   trace.Context // where it stands, and its caller; zero: its caller did not say
-	Began, Ended time.Time     // the receipt, and the outcome
+	At, Parent   trace.Context // Parent is zero where nobody said one
+	Began, Ended time.Time     // from the receipt to the outcome
 }
 
 // placed is where an attempt stands in a trace.
 type placed struct {
 	at, parent trace.Context
 	received   time.Time
-	late       *ledger.Operation // as a late answer left it; nil: none came
 }
 
 // place gives an attempt its place.
@@ -43,21 +42,31 @@ func (r *Runner) place(w *work, ask sealed) {
 	}
 }
 
-// traceCall says that an attempt is over.
 func (r *Runner) traceCall(w *work) {
 	if r.traced == nil {
 		return
 	}
-	op := w.op
-	if w.placed.late != nil {
-		op = *w.placed.late
-	}
-	r.traced(Traced{Kind: "call", ID: op.ID, Attempt: op.Attempt, Caller: op.Caller, Server: op.Server, Tool: op.Tool,
-		Outcome: op.Outcome, Retry: op.Retry(op.Updated), Late: op.Late, Legs: w.allLegs(),
-		At: w.placed.at, Parent: w.placed.parent, Began: w.placed.received, Ended: op.Updated})
+	t := tracedOf("call", w.op, w.allLegs())
+	t.At, t.Parent, t.Began = w.placed.at, w.placed.parent, w.placed.received
+	r.traced(t)
 }
 
-// traceAsked says that an import or a probe is over.
+// traceLater tells of what came when the caller had its answer.
+func (r *Runner) traceLater(w *work, kind string, op ledger.Operation, legs []audit.Leg) {
+	if r.traced == nil {
+		return
+	}
+	t := tracedOf(kind, op, legs)
+	t.At, t.Parent, t.Began, t.Ended = w.placed.at.Child(), w.placed.at, legs[0].Began, r.now()
+	r.traced(t)
+}
+
+func tracedOf(kind string, op ledger.Operation, legs []audit.Leg) Traced {
+	return Traced{Kind: kind, ID: op.ID, Attempt: op.Attempt, Caller: op.Caller, Server: op.Server, Tool: op.Tool,
+		Outcome: op.Outcome, Retry: op.Retry(op.Updated), Legs: legs, Ended: op.Updated}
+}
+
+// traceAsked tells of an import or a probe, which no caller places.
 func (r *Runner) traceAsked(kind string, talk *discovery, began time.Time) {
 	if r.traced == nil {
 		return

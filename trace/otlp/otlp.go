@@ -92,7 +92,7 @@ func (e *Exporter) Operation(o operation.Traced) {
 	if !o.Parent.IsZero() {
 		ctx = otel.ContextWithRemoteSpanContext(ctx, spanContext(o.Parent))
 	}
-	ctx, span := e.start(ctx, o.Kind, o.At, o.Began, otel.SpanKindServer, attributesOf(o))
+	ctx, span := e.start(ctx, o.Kind, o.At, o.Began, kindOf(o), attributesOf(o))
 	for _, leg := range o.Legs {
 		e.leg(ctx, o.At, leg)
 	}
@@ -100,6 +100,14 @@ func (e *Exporter) Operation(o operation.Traced) {
 		span.SetStatus(codes.Error, "")
 	}
 	span.End(otel.WithTimestamp(o.Ended))
+}
+
+// kindOf says that only a call was somebody's request.
+func kindOf(o operation.Traced) otel.SpanKind {
+	if o.Kind == "call" {
+		return otel.SpanKindServer
+	}
+	return otel.SpanKindInternal
 }
 
 func (e *Exporter) leg(ctx context.Context, below trace.Context, leg audit.Leg) {
@@ -122,7 +130,7 @@ func attributesOf(o operation.Traced) []attribute.KeyValue {
 		attribute.String("broker.caller", o.Caller), attribute.String("broker.server", o.Server), attribute.String("broker.tool", o.Tool),
 		attribute.String("broker.state", string(o.Outcome.State)), attribute.String("broker.ran", string(o.Outcome.Ran)),
 		attribute.String("broker.evidence", string(o.Outcome.Evidence)), attribute.String("broker.cause", string(o.Outcome.Cause)),
-		attribute.String("broker.retry", string(o.Retry)), attribute.Bool("broker.late", o.Late),
+		attribute.String("broker.retry", string(o.Retry)),
 	}
 }
 
