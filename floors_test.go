@@ -114,7 +114,7 @@ func TestProductHasNoCounterparts(t *testing.T) {
 	}
 	for _, dep := range strings.Fields(string(out)) {
 		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/policytest", "/vaulttest", "/storetest", "/internal/test", "/secret/canary", "net/http/pprof",
-			"github.com/zitadel/", "github.com/modelcontextprotocol/"} {
+			"github.com/zitadel/", "github.com/modelcontextprotocol/", "google.golang.org/grpc"} {
 			if strings.Contains(dep, refused) || dep == refused {
 				t.Errorf("cmd/broker depends on %s", dep)
 			}

@@ -339,8 +339,9 @@ func TestCollectorInTrouble(t *testing.T) {
 			if d := time.Since(asked); d > 4*time.Second {
 				t.Errorf("the stop took %v", d)
 			}
-			if lost := strings.Contains(rig.Log(), `"msg":"traces dropped"`); lost != (name == "hangs") || len(c.Spans()) > 0 {
-				t.Errorf("the log says that some were dropped: %v; %s", lost, namesOf(c.Spans()))
+			before, _, _ := strings.Cut(rig.Log(), `"msg":"stopped"`)
+			if lost := strings.Contains(before, `"msg":"traces dropped"`); lost != (name == "hangs") || len(c.Spans()) > 0 {
+				t.Errorf("the log says in time that some were dropped: %v; %s", lost, namesOf(c.Spans()))
 			}
 		})
 	}
@@ -387,4 +388,42 @@ func metricsOf(ctx context.Context, t *testing.T, rig *brokertest.Rig) string {
 		t.Fatal(err)
 	}
 	return string(body)
+}
+
+// TestTracesAreNotReloaded: where they go is decided at the start.
+func TestTracesAreNotReloaded(t *testing.T) {
+	c := collector(t)
+	rig := traced(t, c, "")
+	for what, line := range map[string]string{
+		"none":            "",
+		"another address": "traces: {otlp: \"" + c.URL + "/else\"}\n",
+		"told to servers": "traces: {otlp: \"" + c.URL + "\", propagate: true}\n",
+	} {
+		err := rig.Edit(func(yaml string) string {
+			before, _, _ := strings.Cut(yaml, "traces: ")
+			return before + line
+		})
+		if err == nil || !strings.Contains(err.Error(), "traces cannot be reloaded") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestBearerOfTraces: a file that cannot be read stops the start.
+func TestBearerOfTraces(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{"/nowhere/bearer": "does not exist", empty: "is empty"} {
+		r, err := brokertest.Start(t.Context(), brokertest.Options{Config: func(yaml string) string {
+			return yaml + "traces: {otlp: \"http://127.0.0.1:1\", bearer: \"file:" + path + "\"}\n"
+		}})
+		if err == nil || !strings.Contains(err.Error(), "traces.bearer") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+		if err == nil {
+			r.Close()
+		}
+	}
 }
