@@ -19,7 +19,6 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devmcp"
 	"onbehalf.internal/broker/internal/devotlp"
-	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/secret/canary"
 )
 
@@ -47,8 +46,7 @@ func collector(t *testing.T) *devotlp.Collector {
 func traced(t *testing.T, c *devotlp.Collector, more string) *brokertest.Rig {
 	t.Helper()
 	return brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
-		yaml = strings.Replace(yaml, `listen: {api: "127.0.0.1:0"}`, `listen: {api: "127.0.0.1:0", metrics: "127.0.0.1:0"}`, 1)
-		return yaml + "traces: {otlp: \"" + c.URL + "\"" + more + "}\n"
+		return withMetrics(yaml) + "traces: {otlp: \"" + c.URL + "\"" + more + "}\n"
 	}})
 }
 
@@ -359,35 +357,15 @@ func TestTraceMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for page := ""; !strings.Contains(page, "\nbroker_trace_spans_total{result=\"sent\"} 0\n") || strings.Contains(page, "{result=\"dropped\"} 0\n"); {
-		if page = metricsOf(ctx, t, rig); ctx.Err() != nil {
+		if page = scrape(t, rig); ctx.Err() != nil {
 			t.Fatalf("nothing was counted in %s", page)
 		}
 	}
-	off := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
-		return strings.Replace(yaml, `listen: {api: "127.0.0.1:0"}`, `listen: {api: "127.0.0.1:0", metrics: "127.0.0.1:0"}`, 1)
-	}})
+	off := brokertest.New(t, &brokertest.Options{Config: withMetrics})
 	off.Call(t, brokertest.Call{Trace: asked("01")})
-	if page := metricsOf(ctx, t, off); strings.Contains(page, "trace") || strings.Contains(off.Log(), "trace_id") {
+	if page := scrape(t, off); strings.Contains(page, "trace") || strings.Contains(off.Log(), "trace_id") {
 		t.Errorf("without traces there are: %s", page)
 	}
-}
-
-func metricsOf(ctx context.Context, t *testing.T, rig *brokertest.Rig) string {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, "GET", rig.Broker.MetricsAddress()+"/metrics", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	res, err := testhttp.Client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
 }
 
 // TestTracesAreNotReloaded: where they go is decided at the start.
