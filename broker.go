@@ -35,6 +35,7 @@ import (
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/session"
 	"onbehalf.internal/broker/store"
+	"onbehalf.internal/broker/trace/otlp"
 	"onbehalf.internal/broker/vault"
 )
 
@@ -77,6 +78,7 @@ type Broker struct {
 	runner    *operation.Runner
 	sessions  *session.Manager
 	metrics   *httpapi.Metrics
+	traces    *otlp.Exporter // nil: none are made
 	api       net.Listener
 	expose    net.Listener // metrics; nil: not asked for
 	log       *slog.Logger
@@ -145,8 +147,16 @@ func (b *Broker) build(ctx context.Context, c Config) (err error) {
 	if b.sink != nil {
 		b.metrics.Sink(b.sink.Behind)
 	}
-	b.runner = operation.New(operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp, Catalogue: b.catalogue,
-		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, Late: b.metrics.Late, DropWait: c.DropWait})
+	run := operation.Config{Ledger: b.ledger, Policy: b.policy, Sessions: b.sessions, MCP: mcp, Catalogue: b.catalogue,
+		Now: c.Now, Log: c.Log, Ended: b.metrics.Ended, Late: b.metrics.Late, DropWait: c.DropWait}
+	if b.traces, err = newTraces(c.Snapshot.Traces); err != nil {
+		return err
+	}
+	if b.traces != nil {
+		b.metrics.Traces(b.traces.Sent, b.traces.Dropped)
+		run.Traced, run.Propagate = b.traces.Operation, c.Snapshot.Traces.Propagate
+	}
+	b.runner = operation.New(run)
 	standing, err := b.ledger.Suspensions(ctx, c.Now())
 	if err != nil {
 		return err
@@ -266,6 +276,7 @@ func (b *Broker) Serve(ctx context.Context) error {
 	counts := b.drain(servers)
 	<-watched
 	leave()
+	upkeep.Go(b.closeTraces)
 	<-vaultDone
 	upkeep.Wait()
 	b.closeLedger(&counts, lastOfAudit)
@@ -332,7 +343,7 @@ func (b *Broker) Ready() error {
 func (b *Broker) WaitReady(ctx context.Context) error { return b.vault.WaitReady(ctx) }
 
 // Reload reads the configuration again and swaps it in whole. After an error the old
-// snapshot stays. What a process is built on (listen, vault, store, keys, audit, ui, mcp) cannot be reloaded.
+// snapshot stays. What a process is built on (listen, vault, store, keys, audit, ui, mcp, traces) cannot be reloaded.
 func (b *Broker) Reload() error {
 	old := b.policy.Current()
 	fresh, err := policy.Load(old.Path)
@@ -341,8 +352,8 @@ func (b *Broker) Reload() error {
 		return err
 	}
 	if !sameFoundation(old, fresh) {
-		b.log.Error("reload refused", "why", "listen, vault, store, keys, audit, ui or mcp changed", "snapshot", old.Hash)
-		return errors.New("listen, vault, store, keys, audit, ui and mcp cannot be reloaded: restart the broker")
+		b.log.Error("reload refused", "why", "listen, vault, store, keys, audit, ui, mcp or traces changed", "snapshot", old.Hash)
+		return errors.New("listen, vault, store, keys, audit, ui, mcp and traces cannot be reloaded: restart the broker")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), reloadBudget)
 	defer cancel()
@@ -360,17 +371,22 @@ func sameFoundation(a, b *policy.Snapshot) bool {
 	va, vb := a.Vault, b.Vault
 	ca, cb := va.CA, vb.CA
 	va.CA, vb.CA = nil, nil
-	return a.Listen == b.Listen && equal(a.UI, b.UI) && equal(a.MCP, b.MCP) && a.Store == b.Store && a.Audit == b.Audit && a.Keys.Audit == b.Keys.Audit && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
+	return a.Listen == b.Listen && equal(a.UI, b.UI) && equal(a.MCP, b.MCP) && equalTraces(a.Traces, b.Traces) && a.Store == b.Store && a.Audit == b.Audit && a.Keys.Audit == b.Keys.Audit && slices.Equal(a.Keys.Results, b.Keys.Results) && va == vb && equalPools(ca, cb)
 }
 
 func equal[T comparable](a, b *T) bool {
 	return a == nil && b == nil || a != nil && b != nil && *a == *b
 }
 
+func equalTraces(a, b *policy.Traces) bool {
+	return a == nil && b == nil || a != nil && b != nil && *a.Collector == *b.Collector && equalPools(a.CA, b.CA) && a.Bearer == b.Bearer && a.Propagate == b.Propagate
+}
+
 func equalPools(a, b *x509.CertPool) bool { return a == nil && b == nil || a != nil && a.Equal(b) }
 
 // close releases what is open, in reverse order of build.
 func (b *Broker) close() {
+	b.closeTraces() // where nothing was served
 	for _, l := range []net.Listener{b.expose, b.api} {
 		if l != nil {
 			l.Close()

@@ -20,15 +20,17 @@ var floors = [][]string{
 	{"fault", "secret"}, // 0: the words
 	{"secret/canary"},   //
 	{"strictjson", "cache", "process", "ownfile"}, //
+	{"trace"}, //
 	{"identity", "audit"},
-	{"audit/ocsf"},                                            //
-	{"policy", "egress", "store", "seal", "catalogue/schema"}, // 1: what may be; how bytes leave; where rows live; what tools take
-	{"policy/policytest", "store/storetest"},                  //
+	{"audit/ocsf"}, //
+	{"policy", "egress", "store", "seal", "catalogue/schema"},                       // 1: what may be; how bytes leave; where rows live; what tools take
+	{"policy/policytest", "store/storetest"},                                        //
 	{"exchange", "mcpclient", "vault", "signin", "ledger", "catalogue", "auditlog"}, // 2: the ways out; what happened, and proof of it; what servers offer
 	{"vault/vaulttest"},               //
 	{"subject", "grants"},             // 3
 	{"session"},                       // 4
 	{"operation"},                     // 5: the path
+	{"trace/otlp"},                    //
 	{"httpapi", "webui", "mcpfacade"}, // 6
 	{"."},                             // 7: the parts put together
 	{"cmd/broker", "brokertest"},      //
@@ -37,7 +39,7 @@ var floors = [][]string{
 
 // apart are packages that import nothing of ours: the counterparts, and what tests
 // ask them with.
-var apart = []string{"internal/testhttp", "internal/testlog", "internal/devidp", "internal/devmcp", "internal/devvault", "internal/realvault", "internal/counterparts", "deploy/vault"}
+var apart = []string{"internal/testhttp", "internal/testlog", "internal/devidp", "internal/devmcp", "internal/devvault", "internal/devotlp", "internal/realvault", "internal/counterparts", "deploy/vault"}
 
 // sdk is the library of the façade; linked is what the product may hold of it: no client of
 // ours speaks by it, see docs/decisions/0002 and 0036.
@@ -121,7 +123,7 @@ func TestProductHasNoCounterparts(t *testing.T) {
 	}
 	for _, dep := range strings.Fields(string(out)) {
 		for _, refused := range []string{"/internal/dev", "/internal/realvault", "/internal/counterparts", "/brokertest", "/policytest", "/vaulttest", "/storetest", "/internal/test", "/secret/canary", "net/http/pprof",
-			"github.com/zitadel/", "github.com/modelcontextprotocol/"} {
+			"github.com/zitadel/", "github.com/modelcontextprotocol/", "google.golang.org/grpc"} {
 			part, ofSDK := strings.CutPrefix(dep, sdk)
 			if strings.Contains(dep, refused) && !(ofSDK && slices.Contains(linked, part)) {
 				t.Errorf("cmd/broker depends on %s", dep)

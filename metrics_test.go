@@ -70,7 +70,7 @@ func lateAnswer(t *testing.T, rig *brokertest.Rig) {
 func TestMetricsPage(t *testing.T) {
 	sink := filepath.Join(t.TempDir(), "audit.jsonl")
 	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string {
-		return withMetrics(yaml) + "audit: {sink: \"file:" + sink + "\"}\n"
+		return withMetrics(yaml) + "audit: {sink: \"file:" + sink + "\"}\ntraces: {otlp: \"" + collector(t).URL + "\"}\n"
 	}})
 	rig.Call(t, brokertest.Call{})
 	rig.Admin(t, "POST", "/v1/servers/records/probe", "", nil)

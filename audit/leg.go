@@ -13,4 +13,8 @@ type Leg struct {
 	Budget time.Duration // what was left of the operation's deadline when it began
 	Took   time.Duration
 	Reason fault.Reason // why it failed; None where it did not
+
+	// For traces alone: neither a record nor a row of the ledger has them.
+	Began time.Time
+	Span  [8]byte // what its server was told that the leg is; zero: nothing
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -31,6 +32,7 @@ type Call struct {
 	Wait       string
 	Timeout    string
 	Prefer     string
+	Trace      http.Header // traceparent and tracestate
 }
 
 // An Answer is what the broker answered: an operation, or a problem.
@@ -160,6 +162,7 @@ func (r *Rig) request(ctx context.Context, method, path string, c Call, body []b
 	if err != nil {
 		return Answer{}, err
 	}
+	maps.Copy(req.Header, c.Trace)
 	req.Header.Set("Authorization", "Bearer "+or(c.Bearer, r.Bearer))
 	if c.Assertion != "" {
 		req.Header.Set("Broker-Actor-Assertion", c.Assertion)

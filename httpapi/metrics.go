@@ -58,6 +58,15 @@ func (m *Metrics) Sink(behind func() uint64) {
 		func() float64 { return float64(behind()) }))
 }
 
+// Traces shows what became of the spans of traces; see package trace/otlp.
+func (m *Metrics) Traces(sent, dropped func() uint64) {
+	for result, count := range map[string]func() uint64{"sent": sent, "dropped": dropped} {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "broker_trace_spans_total", Help: "Spans of traces that a collector took, or that were dropped.", ConstLabels: prometheus.Labels{"result": result}},
+			func() float64 { return float64(count()) }))
+	}
+}
+
 // Ended counts an operation that ended.
 func (m *Metrics) Ended(a operation.Answer) {
 	m.operations.WithLabelValues(a.Server, string(a.Outcome.State), string(a.Outcome.Cause)).Inc()

@@ -19,6 +19,7 @@ import (
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
+	"onbehalf.internal/broker/trace"
 )
 
 const (
@@ -56,7 +57,7 @@ func (a *API) run(ctx context.Context, r *request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	req.Caller, req.Actor, req.Received = r.caller, actor, r.received
+	req.Caller, req.Actor, req.Received, req.Trace = r.caller, actor, r.received, trace.Parse(r.http.Header)
 	if wantsStream(r.http.Header) {
 		req.Wait, req.Progress = 0, true
 	}

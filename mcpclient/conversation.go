@@ -15,6 +15,7 @@ import (
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/strictjson"
+	"onbehalf.internal/broker/trace"
 )
 
 // A Credential goes into one request.
@@ -60,6 +61,7 @@ type Call struct {
 	// the handshake and before the call. A reason ends it there.
 	Verify func(tool strictjson.Raw) fault.Reason
 
+	Trace trace.Context // where in a trace the call stands, for a server of the modern era; zero: it is told nothing
 	Drain time.Duration // how long the answer is read after time alone has cut the call off, see Late; 0: not at all
 }
 

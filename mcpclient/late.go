@@ -71,6 +71,6 @@ func (c *Conversation) Late(ctx context.Context) (rep Report, answered bool) {
 	l.giveUp(nil)
 	e.readToolResult()
 	rep = c.report(e)
-	rep.Legs = []audit.Leg{{Name: legDrain, Budget: l.until.Sub(l.began), Took: time.Since(l.began), Reason: rep.Outcome.Cause}}
+	rep.Legs = []audit.Leg{{Name: legDrain, Began: l.began, Budget: l.until.Sub(l.began), Took: time.Since(l.began), Reason: rep.Outcome.Cause}}
 	return rep, rep.Outcome.Evidence == fault.EvidencePeer && rep.Outcome.Ran != fault.RanNo
 }

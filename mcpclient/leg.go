@@ -27,7 +27,12 @@ const (
 func (c *Conversation) leg(ctx context.Context, m message) (e ending) {
 	e = c.interrupted()
 	began := time.Now()
-	defer func() { c.legs = append(c.legs, legOf(ctx, m.method, began, e)) }()
+	m.place = c.placeOf(m)
+	defer func() {
+		entry := legOf(ctx, m.method, began, e)
+		entry.Span = m.place.Span
+		c.legs = append(c.legs, entry)
+	}()
 	if _, bounded := ctx.Deadline(); !bounded {
 		return ending{failure: fault.BudgetSpent}
 	}
@@ -37,7 +42,7 @@ func (c *Conversation) leg(ctx context.Context, m message) (e ending) {
 // legOf is the entry of a leg that is over.
 func legOf(ctx context.Context, name string, began time.Time, e ending) audit.Leg {
 	deadline, _ := ctx.Deadline()
-	return audit.Leg{Name: name, Budget: max(0, deadline.Sub(began)), Took: time.Since(began), Reason: classify(e).Cause}
+	return audit.Leg{Name: name, Began: began, Budget: max(0, deadline.Sub(began)), Took: time.Since(began), Reason: classify(e).Cause}
 }
 
 // exchange sends m and reads the answer. From the line that asks for it to the

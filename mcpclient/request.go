@@ -13,6 +13,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
+	"onbehalf.internal/broker/trace"
 )
 
 // The methods we send. They name the legs, too.
@@ -41,6 +42,7 @@ type message struct {
 	wantsProgress bool
 	notification  bool           // it has no id and no answer
 	answers       strictjson.Raw // the id of a request of the server's that it answers; nil: it answers none
+	place         trace.Context  // in a trace, as the server is told; zero: it is told none
 }
 
 // params are all parameters that we ever send.
@@ -68,6 +70,18 @@ type meta struct {
 	Capabilities  *struct{}       `json:"io.modelcontextprotocol/clientCapabilities,omitempty"`
 	Client        *implementation `json:"io.modelcontextprotocol/clientInfo,omitempty"`
 	ProgressToken strictjson.Raw  `json:"progressToken,omitempty"`
+	TraceParent   string          `json:"traceparent,omitempty"`
+	TraceState    string          `json:"tracestate,omitempty"`
+}
+
+// placeOf is where in a trace the leg of m stands. A server of the modern era is told
+// so in _meta, under names without a prefix (SEP-414, in 2026-07-28). One whose era is
+// not known yet, and one of the legacy era, is told nothing.
+func (c *Conversation) placeOf(m message) trace.Context {
+	if c.call.Trace.IsZero() || c.speaks.era != policy.EraModern || m.method == methodDiscover {
+		return trace.Context{}
+	}
+	return c.call.Trace.Child()
 }
 
 // newRequest puts m and the credential into one HTTP request and returns the id.
@@ -116,6 +130,9 @@ func (c *Conversation) meta(m message, id strictjson.Raw) strictjson.Raw {
 	}
 	if m.wantsProgress {
 		said.ProgressToken = id
+	}
+	if !m.place.IsZero() { // only in the modern era, see placeOf
+		said.TraceParent, said.TraceState = m.place.Parent(), m.place.State
 	}
 	if said.Version == "" && said.ProgressToken == nil && m.meta == nil {
 		return nil

@@ -43,7 +43,7 @@ func (a Asker) decide(s *policy.Snapshot, server string, at time.Time) (policy.D
 // began nothing, or that what it found could not be written. progress, if not nil, is
 // called for every page.
 func (r *Runner) Import(ctx context.Context, by Asker, server string, progress func(Progress)) (Discovery, error) {
-	return r.discover(ctx, by, server, func(legs, commit context.Context, talk *discovery) (err error) {
+	return r.discover(ctx, "import", by, server, func(legs, commit context.Context, talk *discovery) (err error) {
 		listed, report := talk.ListTools(legs, talk.gate, func(pages, tools int) {
 			if deadline, ok := legs.Deadline(); ok && progress != nil {
 				progress(Progress{pages, tools, time.Until(deadline)})
@@ -64,7 +64,7 @@ func (r *Runner) Import(ctx context.Context, by Asker, server string, progress f
 // Probe asks a server whether it is there and speaks with us: the handshake, and
 // nothing more.
 func (r *Runner) Probe(ctx context.Context, by Asker, server string) (Discovery, error) {
-	return r.discover(ctx, by, server, func(legs, commit context.Context, talk *discovery) error {
+	return r.discover(ctx, "probe", by, server, func(legs, commit context.Context, talk *discovery) error {
 		sight, report := talk.Conversation.Probe(legs, talk.gate)
 		talk.take(report)
 		talk.found.Sight = sight
@@ -132,7 +132,7 @@ func (t *discovery) record(at time.Time) audit.Record {
 // decision on disk, session, legs, outcome on disk. There is no hold to drop, since a
 // discovery credential is borrowed from Vault for each leg. A server is asked one
 // thing at a time.
-func (r *Runner) discover(ctx context.Context, by Asker, server string, ask func(legs, commit context.Context, talk *discovery) error) (Discovery, error) {
+func (r *Runner) discover(ctx context.Context, kind string, by Asker, server string, ask func(legs, commit context.Context, talk *discovery) error) (Discovery, error) {
 	received := r.now()
 	decision, err := by.decide(r.policy.Current(), server, received)
 	if err != nil {
@@ -153,12 +153,15 @@ func (r *Runner) discover(ctx context.Context, by Asker, server string, ask func
 	}
 	session, err := r.sessions.Open(legs, decision)
 	if err != nil {
+		talk.found.Outcome = fault.NotSentBecause(fault.ReasonOf(err))
+		r.traceAsked(kind, talk, received)
 		return Discovery{}, err
 	}
 	defer session.Close(commit)
 	talk.gate = mcpclient.Gate{Certificate: session.Certificate, Credential: session.Token}
 	err = ask(legs, commit, talk)
 	talk.Farewell(legs, mcpclient.Gate{Certificate: session.Certificate, Credential: session.Parting})()
+	r.traceAsked(kind, talk, received)
 	return talk.found, err
 }
 

@@ -41,6 +41,7 @@ func (r *Runner) belated(w *work, report mcpclient.Report) {
 	if errors.Is(err, ledger.ErrOrder) { // a later attempt has begun, and will have the same answer
 		return
 	}
+	r.traceLater(w, "late", op, report.Legs)
 	r.contact(w, op.Outcome, w.took("tools/call")+w.took("drain"))
 	answer := Answer{Operation: op, Volatile: err != nil}
 	r.log.Info("late answer", "operation", op.ID, "attempt", op.Attempt, "server", op.Server, "tool", op.Tool,

@@ -45,6 +45,7 @@ import (
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/strictjson"
+	"onbehalf.internal/broker/trace"
 )
 
 // A Request asks for one tool call. Only identity makes its Caller and Actor.
@@ -63,6 +64,7 @@ type Request struct {
 	Progress   bool          // ask the server to say how far it is, see [Runner.Watch]
 	Wait       time.Duration // how long this request waits for the end; 0: not at all
 	Received   time.Time     // the deadline counts from here
+	Trace      trace.Context // where in a trace the caller stands; zero: it does not say
 }
 
 // Run does req once and waits for its end, for req.Wait or for ctx. An error means that
@@ -124,6 +126,7 @@ func (r *Runner) carry(w *work) {
 	answer := r.finish(w, outcome, result)       // 6
 	r.end(w, answer, closing.within(r.dropWait)) // the answer waits for both
 	r.recordEnd(w, closing.whole())
+	r.traceCall(w)
 	r.drain(w) // its answer may come late
 	r.revoke(w)
 	r.release(w)

@@ -43,7 +43,7 @@ var errRunning = errors.New("the operation is running")
 // errStopping is why Cut ends an operation.
 var errStopping = fault.New("operation.Cut", fault.BrokerStopping, "")
 
-// Config is what a Runner works with; every field is needed but the last three.
+// Config is what a Runner works with; every field is needed up to Log.
 type Config struct {
 	Ledger    *ledger.Ledger
 	Policy    *policy.Holder
@@ -55,6 +55,8 @@ type Config struct {
 	Ended     func(Answer)  // called once for each operation that ended; nil: nobody listens
 	Late      func(Answer)  // called for each answer that came late; nil: nobody listens
 	DropWait  time.Duration // how long an answer waits for the drop; 0: 250 ms
+	Traced    func(Traced)  // called for each operation that is over, see [Traced]; must not wait; nil: there are no traces
+	Propagate bool          // with Traced: servers are told where in a trace they are called
 }
 
 // A Runner runs operations.
@@ -70,6 +72,8 @@ type Runner struct {
 	ended     func(Answer)
 	lateOne   func(Answer)
 	dropWait  time.Duration
+	traced    func(Traced) // nil: there are no traces
+	propagate bool
 
 	mu       sync.Mutex       // guards the fields below; never held across I/O
 	running  map[string]*work // :: operation id → the attempt that is being carried
@@ -96,7 +100,7 @@ func New(c Config) *Runner {
 	schemas := cache.New[*schema.Schema](maxSchemas, c.Now)
 	cutting, cut := context.WithCancel(context.Background())
 	return &Runner{ledger: c.Ledger, policy: c.Policy, sessions: c.Sessions, mcp: c.MCP, catalogue: c.Catalogue, schemas: schemas, cutting: cutting, cut: cut, asking: map[string]bool{}, now: c.Now, log: c.Log, ended: c.Ended, lateOne: c.Late,
-		dropWait: cmp.Or(c.DropWait, dropWait), running: map[string]*work{}, drains: map[*work]bool{}}
+		dropWait: cmp.Or(c.DropWait, dropWait), traced: c.Traced, propagate: c.Propagate, running: map[string]*work{}, drains: map[*work]bool{}}
 }
 
 // admit makes room for an attempt and starts to dial: a connection carries no
@@ -113,6 +117,7 @@ func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id st
 		return nil, err
 	}
 	w := newWork(ctx, ask, d, id, call)
+	r.place(w, ask)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -249,6 +254,7 @@ func (r *Runner) revoke(w *work) {
 	defer cancel()
 	legs := w.allLegs()
 	reason := legs[len(legs)-1].Reason
+	r.traceLater(w, "revocation", w.op, legs[len(legs)-1:])
 	r.written("revocation not written", w.op.ID, r.ledger.Revoked(ctx, w.op.ID, w.op.Attempt, legs, reason, w.record(audit.Revocation, r.now())))
 }
 

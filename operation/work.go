@@ -64,6 +64,7 @@ type work struct {
 	redefined    *audit.Redefined // the tool is not the one that is pinned
 	asking       int              // requests for it whose callers have not gone; guarded by Runner.mu
 	said         said             // has a lock of its own
+	placed       placed           // in a trace; zero: there are no traces
 	ended        chan struct{}
 	released     chan struct{} // closed when it is forgotten: what the ledger says is all there is
 	answer       Answer
@@ -260,9 +261,13 @@ func subjectOf(op ledger.Operation) audit.Record {
 // ours, no key, no argument, nothing that a server said.
 func (w *work) logLine() []any {
 	a := w.answer
-	return []any{
+	line := []any{
 		"operation", a.ID, "attempt", a.Attempt, "caller", a.Caller, "actor", a.Actor, "server", a.Server, "tool", a.Tool,
 		"state", string(a.Outcome.State), "ran", string(a.Outcome.Ran), "evidence", string(a.Outcome.Evidence), "cause", string(a.Outcome.Cause),
 		"retry", string(a.Operation.Retry(a.Updated)), "hold", a.Hold, "legs", len(a.Legs), "ms", a.Updated.Sub(a.Created).Milliseconds(),
 	}
+	if !w.placed.at.IsZero() {
+		line = append(line, "trace_id", w.placed.at.ID())
+	}
+	return line
 }

@@ -80,6 +80,7 @@ func (l *loader) snapshot(file string) *Snapshot {
 		Store:  readStore(root.child("store")),
 		Keys:   readKeyFiles(root.child("keys")),
 		Audit:  readAudit(root.child("audit")),
+		Traces: readTraces(root.child("traces")),
 		Stop:   readStop(root.child("stop")),
 		grants: map[string]map[string]*Grant{},
 	}

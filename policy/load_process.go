@@ -236,6 +236,20 @@ func readAudit(s *section) (a Audit) {
 	return a
 }
 
+func readTraces(s *section) *Traces {
+	if s == nil {
+		return nil
+	}
+	defer s.end()
+	s.need("otlp")
+	t := &Traces{Collector: s.endpoint("otlp", thisMachine), CA: s.certificates("ca_file"),
+		Bearer: s.filePath("bearer", `must be a file, "file:<path>"`), Propagate: s.flag("propagate", false)}
+	if t.Collector != nil && t.Collector.Scheme == "http" && t.CA != nil {
+		s.report("ca_file", "has no effect without https; remove it")
+	}
+	return t
+}
+
 // signing reports what needs signed heads where there is no key for them.
 func (a Audit) signing(root *section) {
 	switch {

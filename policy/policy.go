@@ -32,6 +32,7 @@ import (
 	"crypto/x509"
 	"iter"
 	"maps"
+	"net/url"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,6 +53,7 @@ type Snapshot struct {
 	Audit     Audit
 	UI        *UI           // nil: no web page
 	MCP       *MCP          // nil: no address for MCP clients
+	Traces    *Traces       // nil: none are made
 	Timeout   time.Duration // operation.timeout
 	Calls     Calls
 	Stop      Stop
@@ -124,6 +126,14 @@ type UI struct {
 // MCP is what MCP clients see of the broker.
 type MCP struct {
 	Origin string // "https://broker.example.org": before /mcp/ in the addresses that tokens are for
+}
+
+// Traces are sent to a collector of OpenTelemetry.
+type Traces struct {
+	Collector *url.URL       // of OTLP over HTTP, without v1/traces; https, or loopback
+	CA        *x509.CertPool // nil: the system's
+	Bearer    string         // path of the file with what the collector wants to see; empty: nothing
+	Propagate bool           // servers are told where in a trace they are called
 }
 
 // A SealingKey is in a file, or stays in Vault.

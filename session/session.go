@@ -269,7 +269,7 @@ func (s *Session) leg(ctx context.Context, name string, run func(context.Context
 	deadline, _ := ctx.Deadline()
 	s.mu.Lock()
 	place := len(s.legs)
-	s.legs = append(s.legs, audit.Leg{Name: name, Budget: deadline.Sub(began)})
+	s.legs = append(s.legs, audit.Leg{Name: name, Began: began, Budget: deadline.Sub(began)})
 	s.mu.Unlock()
 	err := survive(ctx, run)
 	s.mu.Lock()
