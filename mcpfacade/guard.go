@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/process"
 	"onbehalf.internal/broker/strictjson"
 )
 
@@ -30,7 +30,7 @@ func (f *Facade) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil {
-				f.panicked(p)
+				process.LogPanic(f.Log, p)
 				f.refuse(w, "", fault.New("mcpfacade.guard", fault.InternalError, ""))
 			}
 		}()
@@ -44,22 +44,6 @@ func (f *Facade) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-func (f *Facade) panicked(p any) {
-	pcs := make([]uintptr, 32)
-	frames, at := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)]), "unknown"
-	for {
-		frame, more := frames.Next()
-		if strings.HasPrefix(frame.Function, "onbehalf.internal/broker/") && !strings.Contains(frame.Function, "guard") {
-			at = frame.Function
-			break
-		}
-		if !more {
-			break
-		}
-	}
-	f.Log.Error("panic in a handler", "type", fmt.Sprintf("%T", p), "at", at)
 }
 
 // refuse answers a request that began nothing, as the HTTP API does (RFC 9457). Who needs a
