@@ -85,6 +85,13 @@ func problem(reason fault.Reason, more string) answer {
 	}
 }
 
+// odd reads as a problem of the broker's, whose status that reason never has.
+func odd(w http.ResponseWriter, _ string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(502)
+	fmt.Fprint(w, `{"title":"t","status":502,"kind":"denied","reason":"no_grant"}`)
+}
+
 func foreign(status int) answer {
 	return func(w http.ResponseWriter, _ string) {
 		w.Header().Set("Location", "http://elsewhere.example/")
@@ -160,6 +167,7 @@ func TestRun(t *testing.T) {
 		{"a redirect", []answer{foreign(307), neverSent, done}, "PKP ok"},
 		{"may be on disk", []answer{problem(fault.StoreFailed, ""), done}, "PK ok"},
 		{"a problem of somebody else", []answer{problem("no_such_word", ""), neverSent, done}, "PKP ok"},
+		{"a problem with another status", []answer{odd, neverSent, done}, "PKP ok"},
 		{"a state of tomorrow", []answer{newState, unknown}, "PK wall_clock unknown"},
 		{"words that do not go together", []answer{badPair, done}, "PK ok"},
 		{"open with 200", []answer{opened200, done}, "PK ok"},
@@ -338,7 +346,10 @@ func (b *broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b.mu.Lock()
 	b.requests = append(b.requests, s)
-	next := b.answers[len(b.requests)-1]
+	next := answer(cut) // one request too many
+	if n := len(b.requests); n <= len(b.answers) {
+		next = b.answers[n-1]
+	}
 	key := b.requests[0].key
 	b.mu.Unlock()
 	next(w, key)

@@ -19,11 +19,8 @@ const notAvailable = "not available yet"
 
 // shaped gives s its place among the shapes.
 func (s *section) shaped(parent, key string) *section {
-	if s == nil {
-		return nil
-	}
-	s.shape = strings.TrimPrefix(parent+"."+key, ".")
-	if s.l.keys != nil {
+	if s != nil && s.l.keys != nil {
+		s.shape = strings.TrimPrefix(parent+"."+key, ".")
 		s.known("").sections++
 	}
 	return s
