@@ -112,6 +112,7 @@ var (
 	withheld  = stands(200, `"state":"succeeded","ran":"yes","evidence":"peer","retry":"never","withheld":"grant_revoked"`)
 	newState  = stands(200, `"state":"paused","ran":"no","evidence":"local","retry":"safe"`)
 	badPair   = stands(200, `"state":"succeeded","ran":"yes","evidence":"peer","retry":"safe"`)
+	openSafe  = stands(202, `"state":"sending","ran":"unknown","evidence":"none","retry":"safe"`)
 	opened200 = stands(200, `"state":"sending","ran":"unknown","evidence":"none","retry":"wait"`)
 	twice     = stands(200, `"state":"not_sent","state":"succeeded","ran":"no","evidence":"local","retry":"safe"`)
 	cut       = func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) }
@@ -170,6 +171,7 @@ func TestRun(t *testing.T) {
 		{"a problem with another status", []answer{odd, neverSent, done}, "PKP ok"},
 		{"a state of tomorrow", []answer{newState, unknown}, "PK wall_clock unknown"},
 		{"words that do not go together", []answer{badPair, done}, "PK ok"},
+		{"open, and safe", []answer{openSafe, done}, "PK ok"},
 		{"open with 200", []answer{opened200, done}, "PK ok"},
 		{"a member twice", []answer{twice, done}, "PK ok"},
 		{"another key's answer", []answer{otherKey, done}, "PK ok"},
