@@ -26,9 +26,12 @@ stop: {drain: 1s}
 keys: {results: "file:k"}
 audit: {heads: stdout}
 ui: {origin: "https://b.example"}
+mcp: {origin: "https://b.example"}
+traces: {otlp: "https://c.example"}
 callers:
   program: {roles: [operate], actors: {signed: {admin: {claim: c}}}, approvers: {admin: {claim: c}}}
   people: {roles: [audit, approve], sign_in: {audit: {claim: c}, approve: {claim: c}, admin: {claim: c}}}
+  desks: {roles: [operate], tokens: {admin: {claim: c}}}
 profiles:
   first: {allowed_scopes: [s], STEP, grants_files: ["*.jsonl"], grants: {"user:1": {credential: {refresh_token: r}}, "user:2": {credential: {vault_oidc: {role: r}}}, "user:3": {credential: x}}}
   second: {allowed_scopes: [s], STEP, then: {STEP}}
