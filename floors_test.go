@@ -23,8 +23,9 @@ var floors = [][]string{
 	{"trace"}, //
 	{"identity", "audit"},
 	{"audit/ocsf"}, //
-	{"policy", "egress", "store", "seal", "catalogue/schema"},                       // 1: what may be; how bytes leave; where rows live; what tools take
-	{"policy/policytest", "store/storetest"},                                        //
+	{"policy", "egress", "store", "seal", "catalogue/schema"}, // 1: what may be; how bytes leave; where rows live; what tools take
+	{"policy/policytest", "store/storetest"},                  //
+	{"client"},                                                // of the API, for gateways: knows the words and how bytes leave, nothing of the broker
 	{"exchange", "mcpclient", "vault", "signin", "ledger", "catalogue", "auditlog"}, // 2: the ways out; what happened, and proof of it; what servers offer
 	{"vault/vaulttest"},               //
 	{"subject", "grants"},             // 3

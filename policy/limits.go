@@ -1,5 +1,7 @@
 package policy
 
+import "strconv"
+
 // Limits is how much of a server's answers is taken: what is one more is
 // refused. The zero value of a field means the default.
 type Limits struct {
@@ -52,6 +54,7 @@ func readLimits(s *section) (l Limits) {
 	}
 	defer s.end()
 	for _, v := range limits {
+		s.learnDefault(v.key, strconv.Itoa(v.byDefault))
 		*v.field(&l) = s.count(v.key, v.least, v.top)
 	}
 	return l

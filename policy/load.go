@@ -54,6 +54,7 @@ type loader struct {
 	files    map[string][]byte   // by name; nil: could not be read
 	sum      hash.Hash           // over the files, in the order of their first reading
 	lists    map[string][]string // grants share their equal lists
+	keys     map[string]*known   // what was asked for, see keys.go; nil: nobody wants to know
 }
 
 func (l *loader) problem(file string, line int, key, what string) {

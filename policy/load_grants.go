@@ -152,7 +152,7 @@ func (l *loader) readGrantsFile(file string, p *Profile, grants map[string]*Gran
 }
 
 func (l *loader) readGrantLine(file string, line int, raw []byte, p *Profile, grants map[string]*Grant) {
-	s := l.section(file, line, "", l.parseJSON(file, line, raw))
+	s := l.section(file, line, "", l.parseJSON(file, line, raw)).shaped("profiles.<name>.grants", "<name>")
 	if s == nil {
 		return
 	}

@@ -63,10 +63,7 @@ func readResponse(s *section, p *Profile) (r Response) {
 		RequireScopeEcho:   s.flag("require_scope_echo", false),
 		DefaultTTL:         s.duration("default_ttl", time.Second, mostTTL),
 		MaxTTL:             s.duration("max_ttl", time.Second, mostTTL),
-		ClockSkew:          defaultSkew,
-	}
-	if s.has("clock_skew") {
-		r.ClockSkew = s.duration("clock_skew", 0, mostSkew)
+		ClockSkew:          s.durationOr("clock_skew", defaultSkew, 0, mostSkew),
 	}
 	if r.MaxTTL == 0 {
 		r.MaxTTL = defaultMaxTTL

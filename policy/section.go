@@ -21,6 +21,7 @@ type section struct {
 	file  string
 	line  int
 	path  string
+	shape string // path without the operator's own names, see keys.go
 	node  *node
 	asked []string
 }
@@ -61,6 +62,7 @@ func (s *section) find(key string) (*node, bool) {
 
 // scalar returns the value of key if it is of one of the kinds wanted.
 func (s *section) scalar(key string, wanted ...kind) (*node, bool) {
+	s.learn(key, string(wanted[0]))
 	n, ok := s.find(key)
 	return n, ok && s.isOf(n, key, wanted...)
 }
@@ -96,6 +98,7 @@ func (s *section) fits(n *node, key string, r rule) bool {
 
 // text returns the text at key.
 func (s *section) text(key string, r rule) string {
+	s.learnRule(key, r)
 	if n, ok := s.scalar(key, text); ok && s.fits(n, key, r) {
 		return n.value
 	}
@@ -104,6 +107,7 @@ func (s *section) text(key string, r rule) string {
 
 // textOr returns the text at key, or absent where there is none.
 func (s *section) textOr(key, absent string, r rule) string {
+	s.learnDefault(key, absent)
 	return cmp.Or(s.text(key, r), absent)
 }
 
@@ -125,6 +129,7 @@ func (s *section) items(key string, most int) []*node {
 // texts returns the list of texts at key, sorted. A wildcard or an entry given
 // twice is a problem.
 func (s *section) texts(key string, most int, r rule) []string {
+	s.learnRule(key, r)
 	r = both(noWildcard, r)
 	var all []string
 	for i, n := range s.items(key, most) {
@@ -144,6 +149,7 @@ func (s *section) texts(key string, most int, r rule) []string {
 // flag returns the true or false at key, or absent where there is none. Only
 // the two words are accepted, in lower case.
 func (s *section) flag(key string, absent bool) bool {
+	s.learnDefault(key, strconv.FormatBool(absent))
 	n, ok := s.scalar(key, flag)
 	if !ok {
 		return absent
@@ -157,6 +163,7 @@ func (s *section) flag(key string, absent bool) bool {
 
 // duration returns the duration at key, such as 20s or 1m30s.
 func (s *section) duration(key string, least, most time.Duration) time.Duration {
+	s.learn(key, fmt.Sprintf("a duration from %v to %v", least, most))
 	n, ok := s.scalar(key, text, number)
 	if !ok {
 		return 0
@@ -171,6 +178,7 @@ func (s *section) duration(key string, least, most time.Duration) time.Duration 
 
 // durationOr returns the duration at key, or absent where there is none.
 func (s *section) durationOr(key string, absent, least, most time.Duration) time.Duration {
+	s.learnDefault(key, absent.String())
 	d := s.duration(key, least, most)
 	if !s.has(key) {
 		return absent
@@ -180,6 +188,7 @@ func (s *section) durationOr(key string, absent, least, most time.Duration) time
 
 // count returns the whole number at key; 0 where there is none.
 func (s *section) count(key string, least, most int) int {
+	s.learn(key, fmt.Sprintf("a whole number from %d to %d", least, most))
 	n, ok := s.scalar(key, number)
 	if !ok {
 		return 0
@@ -194,6 +203,7 @@ func (s *section) count(key string, least, most int) int {
 
 // countOr returns the whole number at key, or absent where there is none.
 func (s *section) countOr(key string, absent, least, most int) int {
+	s.learnDefault(key, strconv.Itoa(absent))
 	n := s.count(key, least, most)
 	if !s.has(key) {
 		return absent
@@ -216,6 +226,7 @@ func (s *section) date(key string) time.Time {
 
 // ref returns the credential reference at key. Its value is never shown.
 func (s *section) ref(key string) secret.Ref {
+	s.learn(key, "a reference, vault:<mount>/<path>#<field>")
 	n, ok := s.scalar(key, text)
 	if !ok {
 		return secret.Ref{}
@@ -234,12 +245,13 @@ func (s *section) choice(key string, words ...string) int {
 
 // child returns the section at key, or nil.
 func (s *section) child(key string) *section {
+	s.learn(key, string(mapping))
 	n, ok := s.find(key)
 	if !ok {
 		return nil
 	}
 	m, _ := s.member(key)
-	return s.l.section(s.file, m.line, under(s.path, key), n)
+	return s.l.section(s.file, m.line, under(s.path, key), n).shaped(s.shape, key)
 }
 
 // names returns the names in the mapping at key, whatever they name.
@@ -268,7 +280,7 @@ func (s *section) children(key string, names rule) iter.Seq2[string, *section] {
 				group.reportAt(m.line, m.key, "the name "+quote(m.key)+" "+what)
 				continue
 			}
-			child := s.l.section(s.file, m.line, under(group.path, m.key), m.value)
+			child := s.l.section(s.file, m.line, under(group.path, m.key), m.value).shaped(group.shape, "<name>")
 			if child == nil {
 				continue
 			}
@@ -283,6 +295,7 @@ func (s *section) children(key string, names rule) iter.Seq2[string, *section] {
 // need reports each of the keys that is not there.
 func (s *section) need(keys ...string) {
 	for _, key := range keys {
+		s.learnNeed(key)
 		if !s.has(key) {
 			s.report(key, "is missing; it has no default")
 		}
@@ -292,6 +305,7 @@ func (s *section) need(keys ...string) {
 // notYet reports each of the keys that is there: its feature is not.
 func (s *section) notYet(keys ...string) {
 	for _, key := range keys {
+		s.learn(key, notAvailable)
 		s.asked = append(s.asked, key)
 		if s.has(key) {
 			s.report(key, "is not available yet; remove it")
@@ -333,6 +347,7 @@ func (s *section) skip() {
 // end reports the keys that nobody asked for.
 func (s *section) end() {
 	known := slices.Compact(slices.Sorted(slices.Values(s.asked)))
+	s.learnAll(known)
 	for _, m := range s.node.members {
 		if _, ok := slices.BinarySearch(known, m.key); !ok {
 			s.reportAt(m.line, m.key, "is not a known key; known here: "+strings.Join(known, ", "))

@@ -79,6 +79,15 @@ func Decode(b []byte, into any) error {
 	return semantic(err)
 }
 
+// DecodeKnown is Decode for an answer that may have members we do not know, which are
+// passed over, and holds a document of somebody else's: at most that many levels.
+func DecodeKnown(b []byte, levels int, into any) error {
+	if err := checkObject(b, levels); err != nil {
+		return err
+	}
+	return semantic(json.Unmarshal(b, into, json.WithUnmarshalers(refuseNull)))
+}
+
 // Members checks b, whose top level is an object, and returns its members. It
 // is for envelopes that may have members we do not know.
 func Members(b []byte) (map[string]Raw, error) { return MembersWithin(b, MaxDepth) }

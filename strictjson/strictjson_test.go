@@ -74,6 +74,29 @@ type call struct {
 	} `json:"auth"`
 }
 
+// TestDecodeKnown: what is not known is passed over, and nothing else is forgiven.
+func TestDecodeKnown(t *testing.T) {
+	for doc, why := range map[string]string{
+		`{"tool":"greet","new":{"a":[null]}}`: "",
+		`{"Tool":"greet"}`:                    "",
+		`{"tool":null}`:                       `member "tool" is null`,
+		`{"tool":1}`:                          `member "tool": a number does not fit here`,
+		`{"tool":"greet","tool":"greet"}`:     `member "tool" twice`,
+		`{"new":{"a":1,"a":2}}`:               `member "new/a" twice`,
+		`{"new":` + nested(2) + `}`:           "",
+		`{"new":` + nested(3) + `}`:           `document is nested deeper than 3 levels`,
+		`{"tool":"greet"} {}`:                 `document has something after its end`,
+		`[]`:                                  `document is an array, not an object`,
+	} {
+		var got struct {
+			Tool string `json:"tool"`
+		}
+		if err := strictjson.DecodeKnown([]byte(doc), 3, &got); text(err) != why || why == "" && got.Tool != "" && got.Tool != "greet" || strings.Contains(doc, "Tool") && got.Tool != "" {
+			t.Errorf("%.60s: %+v, %v, want %q", doc, got, err, why)
+		}
+	}
+}
+
 func TestDecode(t *testing.T) {
 	accepted := func(doc string) [2]string { return [2]string{doc, ""} }
 	refused := func(doc, why string) [2]string { return [2]string{doc, why} }

@@ -43,6 +43,7 @@ sh test/faults.sh
 part "deployment files, the API's description, the first hour word by word"
 sh deploy/check.sh
 (cd docs/check && $GO vet ./... && $GO test -race ./...)
+sh docs/start_test.sh
 sh docs/first-hour_test.sh
 sh docs/security_test.sh
 

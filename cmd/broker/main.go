@@ -1,6 +1,7 @@
 // Program broker is a sidecar that calls MCP tools on behalf of the people and
 // services that an agent gateway works for.
 //
+//	broker init                write a first configuration
 //	broker serve               run the sidecar
 //	broker health              ask whether a broker is alive, or ready
 //	broker check               report every problem of the configuration and stop
@@ -90,7 +91,7 @@ func run(ctx context.Context, args []string, w world) int {
 
 func program(w world) *cobra.Command {
 	root := &cobra.Command{Use: "broker", Short: "A delegated-auth token broker for MCP servers", SilenceUsage: true, SilenceErrors: true}
-	root.AddCommand(serveCommand(w), healthCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
+	root.AddCommand(initCommand(w), serveCommand(w), healthCommand(w), checkCommand(w), callCommand(w), operationsCommand(w), doctorCommand(w), grantsCommand(w),
 		suspendCommand(w), suspensionsCommand(w), approvalsCommand(w), importCommand(w), probeCommand(w), serversCommand(w), catalogueCommand(w), toolsCommand(w), auditCommand(w), versionCommand(w))
 	return root
 }
