@@ -3,6 +3,7 @@ package mcpfacade
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/google/uuid"
@@ -11,6 +12,7 @@ import (
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/strictjson"
+	"onbehalf.internal/broker/trace"
 )
 
 // What stands in _meta, of a request and of its answer.
@@ -64,7 +66,7 @@ func (f *Facade) request(ctx context.Context, v *visit, p *mcp.CallToolParamsRaw
 	bad := func(detail string) (operation.Request, error) {
 		return operation.Request{}, fault.New("mcpfacade.request", fault.MalformedRequest, detail)
 	}
-	r := operation.Request{Caller: v.caller, Actor: v.actor, Server: v.server, Tool: p.Name, Arguments: strictjson.Raw(p.Arguments), Received: v.received, Wait: longest}
+	r := operation.Request{Caller: v.caller, Actor: v.actor, Server: v.server, Tool: p.Name, Arguments: strictjson.Raw(p.Arguments), Received: v.received, Wait: longest, Trace: v.place(p.Meta)}
 	if len(r.Arguments) == 0 {
 		r.Arguments = strictjson.Raw("{}")
 	}
@@ -91,6 +93,17 @@ func (f *Facade) request(ctx context.Context, v *visit, p *mcp.CallToolParamsRaw
 		return bad(metaKey + ": the time in it lies in the future")
 	}
 	return r, nil
+}
+
+// place is where a call stands in a trace: as _meta says (SEP-414), else as the headers of
+// its request do.
+func (v *visit) place(meta mcp.Meta) trace.Context {
+	parent, _ := meta["traceparent"].(string)
+	state, _ := meta["tracestate"].(string)
+	if said := trace.Parse(http.Header{"Traceparent": {parent}, "Tracestate": {state}}); !said.IsZero() {
+		return said
+	}
+	return v.trace
 }
 
 // run does the operation, and where the client wants to know how far it is, says so.

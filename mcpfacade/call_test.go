@@ -17,6 +17,7 @@ import (
 	"onbehalf.internal/broker/brokertest"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devmcp"
+	"onbehalf.internal/broker/internal/devotlp"
 	"onbehalf.internal/broker/secret/canary"
 )
 
@@ -288,4 +289,59 @@ func TestTokenNowhere(t *testing.T) {
 		}
 		c.Plant(append(r.Secrets(), planted...)...)
 	})
+}
+
+// TestTrace: an operation stands in the trace that its client names: in _meta, or, where it
+// says nothing there, in the headers that something on the way has set.
+func TestTrace(t *testing.T) {
+	collector, err := devotlp.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { collector.Close() })
+	rig := newRig(t, brokertest.Options{Config: func(yaml string) string { return yaml + "traces: {otlp: \"" + collector.URL + "\"}\n" }})
+	const meta, header = "4bf92f3577b34da6a3ce929d0e0e4736", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	of := func(trace string) string { return "00-" + trace + "-00f067aa0ba902b7-01" }
+	want := map[string]string{}
+	for _, era := range eras {
+		for _, tc := range []struct {
+			meta   mcp.Meta
+			header string
+			want   string
+		}{
+			{mcp.Meta{"traceparent": of(meta)}, "", meta},
+			{mcp.Meta{"traceparent": of(meta)}, of(header), meta},
+			{mcp.Meta{"traceparent": "00-no"}, of(header), header},
+			{mcp.Meta{"traceparent": 7}, "", ""},
+			{nil, of(header), header},
+		} {
+			c := connectBy(t, rig, era, "7", "records", func(r *http.Request) {
+				if tc.header != "" {
+					r.Header.Set("Traceparent", tc.header)
+				}
+			})
+			res, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "whoami", Meta: tc.meta})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want[read(t, res).ID] = tc.want
+		}
+	}
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, s := range collector.Spans() {
+		expected, ours := want[s.Attributes["broker.operation"]]
+		if s.Name != "call" || !ours {
+			continue
+		}
+		found++
+		if expected != "" && s.Trace != expected || expected == "" && (s.Trace == meta || s.Trace == header) {
+			t.Errorf("an operation is in trace %s, want %q", s.Trace, expected)
+		}
+	}
+	if found != len(want) {
+		t.Errorf("%d spans of %d calls", found, len(want))
+	}
 }

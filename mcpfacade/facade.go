@@ -38,6 +38,7 @@ import (
 	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/operation"
 	"onbehalf.internal/broker/policy"
+	"onbehalf.internal/broker/trace"
 )
 
 // Config is what the façade works with; every field is needed.
@@ -119,7 +120,7 @@ func (f *Facade) enter(w http.ResponseWriter, r *http.Request, name string) {
 		f.refuse(w, name, err)
 		return
 	}
-	v := &visit{caller: caller, actor: actor, server: name, received: f.Now(), gone: r.Context()}
+	v := &visit{caller: caller, actor: actor, server: name, received: f.Now(), gone: r.Context(), trace: trace.Parse(r.Header)}
 	if !f.limiter(caller.ID()).AllowN(v.received, 1) {
 		f.refuse(w, name, fault.New("mcpfacade.enter", fault.RateLimited, "too many requests of this caller"))
 		return
@@ -172,6 +173,7 @@ type visit struct {
 	server   string
 	received time.Time
 	gone     context.Context // ends when the client has hung up, in either era
+	trace    trace.Context   // where the request stands in a trace, as its headers say; zero: they do not
 }
 
 // owner is whose a session is.

@@ -50,11 +50,28 @@ type client struct {
 
 func connect(t testing.TB, r *brokertest.Rig, era, person, server string) *client {
 	t.Helper()
+	return connectBy(t, r, era, person, server, func(*http.Request) {})
+}
+
+// A way changes requests as something between a client and the broker would.
+type way struct {
+	brokertest.Front
+	change func(*http.Request)
+}
+
+func (w way) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	w.change(r)
+	return w.Front.RoundTrip(r)
+}
+
+func connectBy(t testing.TB, r *brokertest.Rig, era, person, server string, change func(*http.Request)) *client {
+	t.Helper()
 	c := &client{t: t, token: r.Token(person, resource(server), nil), heard: make(chan mcp.ProgressNotificationParams, 16)}
 	program := mcp.NewClient(&mcp.Implementation{Name: "desk", Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, p *mcp.ProgressNotificationClientRequest) { c.heard <- *p.Params }})
 	transport := &mcp.StreamableClientTransport{Endpoint: resource(server), MaxRetries: -1,
-		HTTPClient: &http.Client{Transport: brokertest.Front{Rig: r, Token: c.token}}}
+		HTTPClient: &http.Client{Transport: way{brokertest.Front{Rig: r, Token: c.token}, change}}}
 	var err error
 	if c.ClientSession, err = program.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: era}); err != nil {
 		t.Fatal(err)
