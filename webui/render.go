@@ -131,25 +131,40 @@ func moved(to string) func(context.Context, *visit) (answer, error) {
 	return func(context.Context, *visit) (answer, error) { return answer{redirect: to}, nil }
 }
 
-// static serves what is embedded; a browser asks whether its copy is still the one.
+// media are the types of the files beside the pages: of each one, whatever the machine
+// thinks of its name.
+var media = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+// static serves what is embedded, each file as a whole; a browser asks whether its copy
+// is still the one.
 func static() http.Handler {
-	tags := map[string]string{}
-	files, _ := fs.Glob(staticFiles, "static/*")
-	for _, file := range files {
-		b, _ := staticFiles.ReadFile(file)
-		sum := sha256.Sum256(b)
-		tags["/ui/"+file] = `"` + hex.EncodeToString(sum[:8]) + `"`
+	type file struct {
+		body []byte
+		tag  string
 	}
-	serve := http.StripPrefix("/ui/", http.FileServerFS(staticFiles))
+	known := map[string]file{}
+	names, _ := fs.Glob(staticFiles, "static/*")
+	for _, name := range names {
+		b, _ := staticFiles.ReadFile(name)
+		sum := sha256.Sum256(b)
+		known["/ui/"+name] = file{b, `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tag, ok := tags[r.URL.Path]
+		f, ok := known[r.URL.Path]
 		if !ok {
 			http.NotFound(w, r)
 			return
 		}
-		w.Header().Set("Cache-Control", "no-cache")
-		w.Header().Set("ETag", tag)
-		serve.ServeHTTP(w, r)
+		h := w.Header()
+		h.Set("Cache-Control", "no-cache")
+		h.Set("ETag", f.tag)
+		if r.Header.Get("If-None-Match") == f.tag {
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+		h.Set("Content-Type", media[path.Ext(r.URL.Path)])
+		h.Set("Content-Length", strconv.Itoa(len(f.body)))
+		w.Write(f.body)
 	})
 }
 

@@ -605,6 +605,46 @@ func TestOff(t *testing.T) {
 	}
 }
 
+// TestStatic: the files beside the pages have types of their own and are asked for once,
+// and no template has a script in it.
+func TestStatic(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	for name, media := range map[string]string{"style.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8",
+		"htmx.min.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"} {
+		v := rig.Visitor(t)
+		got := v.Get("/ui/static/" + name)
+		own, err := os.ReadFile(filepath.Join("static", name))
+		if err != nil || got.Status != 200 || got.Body != string(own) || got.Header.Get("Content-Type") != media {
+			t.Errorf("%s: %d, %d bytes, %q, %v", name, got.Status, len(got.Body), got.Header.Get("Content-Type"), err)
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), "GET", rig.URL+"/ui/static/"+name, nil)
+		req.Header.Set("If-None-Match", got.Header.Get("ETag"))
+		req.Header.Set("Range", "bytes=0-1")
+		res, err := v.Client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusNotModified {
+			t.Errorf("%s, which the browser has: %d", name, res.StatusCode)
+		}
+	}
+	if got := rig.Visitor(t).Get("/ui/static/none.js"); got.Status != 404 {
+		t.Errorf("a file that is none: %d", got.Status)
+	}
+	templates, err := filepath.Glob("templates/*.html")
+	if err != nil || len(templates) < 10 {
+		t.Fatal(templates, err)
+	}
+	script := regexp.MustCompile(`(?is)<script[^>]*>[^<]|\son[a-z]+=|javascript:`)
+	for _, name := range templates {
+		text, err := os.ReadFile(name)
+		if found := script.Find(text); found != nil || err != nil {
+			t.Errorf("%s: %q, %v", name, found, err)
+		}
+	}
+}
+
 // TestHTMX: the file is the one that its authors publish, 4.0.1.
 func TestHTMX(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("static", "htmx.min.js"))
