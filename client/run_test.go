@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,6 +19,7 @@ import (
 
 	"onbehalf.internal/broker/client"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 )
 
 // TestNext: what is done after each advice, for every state there is, and after each kind
@@ -298,29 +298,20 @@ type broker struct {
 	mu       sync.Mutex // guards what follows
 	answers  []answer
 	requests []seen
-	conns    chan net.Conn
+	at       *testhttp.Pipes
 }
 
 type seen struct{ letter, key, firstSent, body string }
 
-// serve serves answers on pipes: no network, so that the clock of the bubble moves only
-// when both sides wait.
+// serve serves answers on pipes.
 func serve(t *testing.T, answers ...answer) *broker {
-	b := &broker{answers: answers, conns: make(chan net.Conn)}
-	l := &pipes{conns: b.conns, closed: make(chan struct{})}
-	h := &http.Server{Handler: b}
-	over := make(chan struct{})
-	go func() { h.Serve(l); close(over) }()
-	t.Cleanup(func() { h.Close(); <-over })
+	b := &broker{answers: answers}
+	b.at = testhttp.OnPipes(t, b)
 	return b
 }
 
 func (b *broker) client(t *testing.T) *client.Client {
-	c, err := client.New(client.Config{Address: "http://broker.example", Bearer: bearer, Dial: func(context.Context, string, string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		b.conns <- theirs
-		return ours, nil
-	}})
+	c, err := client.New(client.Config{Address: "http://broker.example", Bearer: bearer, Dial: b.at.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,21 +382,3 @@ func (b *broker) oneCall(t *testing.T) {
 		}
 	}
 }
-
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipes) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret/canary"
@@ -178,7 +179,7 @@ func TestIdleWindow(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := modern(r.call)
-				talk := mcpclient.New(mcpclient.Config{Dial: server.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
+				talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, server).Dial}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
 				defer talk.Close()
 				impatient := search
 				impatient.Idle = r.idle
@@ -206,7 +207,7 @@ func TestBlackHole(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := withFarewell(result(good))
 				s.lines[r.leg], s.lines[cancelled], s.lines[deletion] = []answer{never}, []answer{never}, []answer{never}
-				talk := mcpclient.New(mcpclient.Config{Dial: s.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", r.era))
+				talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, s).Dial}).Open(declare(t, "http://mcp.test/mcp", r.era))
 				began := time.Now()
 				rep := talk.CallTool(within(t, 2*time.Second), search, open())
 				wait := talk.Farewell(context.Background(), open())

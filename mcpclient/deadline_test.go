@@ -11,6 +11,7 @@ import (
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 )
@@ -150,7 +151,7 @@ func TestCancelledUnderWay(t *testing.T) {
 // bubbleCall is call inside a synctest bubble.
 func bubbleCall(t *testing.T, s *script, era policy.Era, g mcpclient.Gate, budget time.Duration) mcpclient.Report {
 	t.Helper()
-	c := mcpclient.New(mcpclient.Config{Dial: s.onPipes(t)})
+	c := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, s).Dial})
 	talk := c.Open(declare(t, "http://mcp.test/mcp", era))
 	defer talk.Close()
 	return talk.CallTool(within(t, budget), search, g)

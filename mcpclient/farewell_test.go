@@ -12,6 +12,7 @@ import (
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 )
@@ -194,7 +195,7 @@ func TestFarewellTakesItsTimeAlone(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := withFarewell(cut(""))
 				s.lines[cancelled], s.lines[deletion] = []answer{never}, []answer{never}
-				talk := mcpclient.New(mcpclient.Config{Dial: s.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraLegacy))
+				talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, s).Dial}).Open(declare(t, "http://mcp.test/mcp", policy.EraLegacy))
 				defer talk.Close()
 				talk.CallTool(within(t, 5*time.Second), search, open())
 				began := time.Now()

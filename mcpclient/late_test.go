@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 )
@@ -66,7 +67,7 @@ func TestLate(t *testing.T) {
 		t.Run(r.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := modern(r.call)
-				talk := mcpclient.New(mcpclient.Config{Dial: server.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
+				talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, server).Dial}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
 				defer talk.Close()
 				patient := search
 				patient.Idle, patient.Drain = r.idle, 10*s
@@ -129,7 +130,7 @@ func TestNothingIsDrained(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				gone := make(chan time.Time, 1)
 				server := modern(func(_ http.ResponseWriter, q question) { <-q.gone; gone <- time.Now() })
-				talk := mcpclient.New(mcpclient.Config{Dial: server.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
+				talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, server).Dial}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
 				defer talk.Close()
 				began := time.Now()
 				end(t, talk, server)
@@ -161,7 +162,7 @@ func TestDrainOnlyReads(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			io.WriteString(w, "data: "+`{"jsonrpc":"2.0","id":"`+q.id+`","result":`+good+"}\n\n")
 		})
-		talk := mcpclient.New(mcpclient.Config{Dial: server.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraLegacy))
+		talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, server).Dial}).Open(declare(t, "http://mcp.test/mcp", policy.EraLegacy))
 		defer talk.Close()
 		deadline := time.Now().Add(2 * time.Second)
 		gate := open()

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -199,39 +198,6 @@ func declare(t testing.TB, address string, era policy.Era) *policy.Server {
 	}
 	return &policy.Server{ID: "records", URL: u, Era: era, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 }
-
-// onPipes gives every connection of the client a pipe to s: no network, so that
-// the clock of a synctest bubble moves only when both sides wait.
-func (s *script) onPipes(t testing.TB) func(context.Context, string, string) (net.Conn, error) {
-	l := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	h := &http.Server{Handler: s}
-	done := make(chan struct{})
-	go func() { h.Serve(l); close(done) }()
-	t.Cleanup(func() { h.Close(); <-done })
-	return func(ctx context.Context, _, _ string) (net.Conn, error) {
-		ours, theirs := net.Pipe()
-		l.conns <- theirs
-		return ours, nil
-	}
-}
-
-type pipes struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *pipes) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipes) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
 // open is a gate at which everything is well.
 func open() mcpclient.Gate {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/mcpclient"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret/canary"
@@ -155,7 +156,7 @@ func TestPagesShareTheBudget(t *testing.T) {
 		s.lines[toolsList] = []answer{
 			after(time.Second, page(1, "a")), page(1, "b"), after(5*time.Second, page(1, "c")), after(3*time.Second, page(1, "-")),
 		}
-		talk := mcpclient.New(mcpclient.Config{Dial: s.onPipes(t)}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
+		talk := mcpclient.New(mcpclient.Config{Dial: testhttp.OnPipes(t, s).Dial}).Open(declare(t, "http://mcp.test/mcp", policy.EraModern))
 		defer talk.Close()
 		_, rep := talk.ListTools(within(t, 20*time.Second), open(), nil)
 		var granted []time.Duration

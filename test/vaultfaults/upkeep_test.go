@@ -20,6 +20,7 @@ import (
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/internal/devvault"
+	"onbehalf.internal/broker/internal/testhttp"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/secret"
 	"onbehalf.internal/broker/secret/canary"
@@ -46,26 +47,20 @@ type box struct {
 // address that is asked for.
 type dialed struct {
 	*http.Transport
-	conns chan net.Conn
+	at *testhttp.Pipes
 
 	mu        sync.Mutex
 	elsewhere []string
 }
 
-func (d *dialed) dial(ctx context.Context, _, to string) (net.Conn, error) {
+func (d *dialed) dial(ctx context.Context, network, to string) (net.Conn, error) {
 	if to != address {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		d.elsewhere = append(d.elsewhere, to)
 		return nil, errors.New("no such host")
 	}
-	here, there := net.Pipe()
-	select {
-	case d.conns <- there:
-		return here, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return d.at.Dial(ctx, network, to)
 }
 
 // RoundTrip sends a request once, as egress does: without a body that cannot be
@@ -79,41 +74,17 @@ func (d *dialed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return d.Transport.RoundTrip(req)
 }
 
-// A listener hands out the other ends of what was dialed.
-type listener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *listener) Close() error   { l.once.Do(func() { close(l.closed) }); return nil }
-func (l *listener) Addr() net.Addr { return &net.UnixAddr{Name: address} }
-
 // bubble runs f on a Client that has not started yet, with AppRole: its logins
 // live ten minutes, and an hour at most.
 func bubble(t *testing.T, f func(b *box)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &box{t: t, vault: devvault.New(devvault.Options{}), log: new(bytes.Buffer)}
 		b.proxy = newProxy(b.vault)
-		conns := make(chan net.Conn)
-		l := &listener{conns: conns, closed: make(chan struct{})}
-		server := &http.Server{Handler: b.proxy}
-		go server.Serve(l)
-		b.dialed = &dialed{conns: conns}
+		b.dialed = &dialed{at: testhttp.OnPipes(t, b.proxy)}
 		b.dialed.Transport = &http.Transport{DialContext: b.dialed.dial, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 		b.conf = vault.Config{Address: "http://" + address, Role: "broker-op", Transport: b.dialed,
 			Log: slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 		b.appRole()
-		defer server.Close()
 		defer b.dialed.CloseIdleConnections()
 		f(b)
 		b.search()
