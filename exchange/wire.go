@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"golang.org/x/oauth2"
@@ -40,12 +39,12 @@ type reply struct {
 // the client authentication; the answer does not reach it.
 func (c *Client) send(ctx context.Context, p *policy.Profile, l login, form url.Values) (reply, error) {
 	maps.Copy(form, l.params)
-	t := &tap{base: c.transport(p, p.TokenEndpoint, l), most: cmp.Or(p.MaxAnswer, maxAnswer), basic: l.raw}
+	r := reply{asked: c.now(), most: cmp.Or(p.MaxAnswer, maxAnswer), alone: form.Get("grant_type") == clientCredentials}
+	t := &egress.Tap{Base: c.transport(p, p.TokenEndpoint, l), Basic: l.raw, Read: r.read}
 	conf := clientcredentials.Config{ClientID: l.id, ClientSecret: l.secret, AuthStyle: l.style, TokenURL: p.TokenEndpoint.String(), EndpointParams: form}
-	t.reply.asked, t.reply.alone = c.now(), form.Get("grant_type") == clientCredentials
 	_, err := conf.Token(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Transport: t}))
-	t.reply.unsent = fault.ReasonOf(err) == fault.ConnectFailed
-	return t.reply, err
+	r.unsent = fault.ReasonOf(err) == fault.ConnectFailed
+	return r, err
 }
 
 // post makes one request to another endpoint that takes our authentication.
@@ -59,10 +58,9 @@ func (c *Client) post(ctx context.Context, p *policy.Profile, to *url.URL, l log
 
 // fetch makes one request to an endpoint of the provider.
 func (c *Client) fetch(p *policy.Profile, req *http.Request, l login) (reply, error) {
-	t := &tap{base: c.transport(p, req.URL, l), most: cmp.Or(p.MaxAnswer, maxAnswer)}
-	t.reply.asked, t.reply.alone = c.now(), true
-	_, err := t.RoundTrip(req)
-	return t.reply, err
+	r := reply{asked: c.now(), most: cmp.Or(p.MaxAnswer, maxAnswer), alone: true}
+	_, err := (&egress.Tap{Base: c.transport(p, req.URL, l), Read: r.read}).RoundTrip(req)
+	return r, err
 }
 
 // transport reaches one endpoint of the provider and nothing else.
@@ -118,53 +116,19 @@ func (b lineBody) Close() error {
 	return b.line.Close()
 }
 
-// A tap stands between x/oauth2 and the network. It keeps the answer for us and
-// hands x/oauth2 a blank one: that library takes members in any case, prints
-// bodies in its errors, follows redirects with the form, and cuts long tokens.
-type tap struct {
-	base  http.RoundTripper
-	most  int
-	basic string // an Authorization header as it stands; empty: what there is
-	reply reply
-}
-
-func (t *tap) RoundTrip(req *http.Request) (*http.Response, error) {
-	out := req.Clone(req.Context())
-	out.GetBody = nil // without it no transport can send the form twice
-	out.Header.Set("Accept", "application/json")
-	if t.basic != "" {
-		out.Header.Set("Authorization", t.basic)
-	}
-	res, err := t.base.RoundTrip(out)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	if err := t.read(res); err != nil {
-		return nil, err
-	}
-	return &http.Response{
-		StatusCode: http.StatusOK,
-		Header:     http.Header{"Content-Type": {"application/json"}},
-		Body:       io.NopCloser(strings.NewReader(`{"access_token":"-"}`)),
-		Request:    out,
-	}, nil
-}
-
 // read takes one byte more than is allowed, so that a long answer is an error
 // and not a cut one.
-func (t *tap) read(res *http.Response) error {
+func (r *reply) read(res *http.Response) error {
 	media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
-	body, err := io.ReadAll(io.LimitReader(res.Body, int64(t.most)+1))
-	if err != nil && len(body) <= t.most && res.StatusCode == http.StatusOK {
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(r.most)+1))
+	if err != nil && len(body) <= r.most && res.StatusCode == http.StatusOK {
 		return err
 	}
-	re := &t.reply
-	re.status, re.json, re.most = res.StatusCode, media == "application/json", t.most
-	re.after = retryAfter(res.Header)
-	re.toolong = len(body) > t.most
-	if !re.toolong && err == nil {
-		re.body = body
+	r.status, r.json = res.StatusCode, media == "application/json"
+	r.after = retryAfter(res.Header)
+	r.toolong = len(body) > r.most
+	if !r.toolong && err == nil {
+		r.body = body
 	}
 	return nil
 }

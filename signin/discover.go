@@ -178,12 +178,12 @@ func (p *Provider) fetch(ctx context.Context, in identity.SignIn, from *url.URL)
 	if err != nil {
 		return nil, refuse(fault.ProviderConfig, "an address of the provider is none")
 	}
-	t := newTap(in, from)
-	if _, err := t.RoundTrip(req); err != nil {
+	var a answer
+	if _, err := a.from(in, from).RoundTrip(req); err != nil {
 		return nil, unanswered(ctx, err)
 	}
-	if t.status != http.StatusOK {
-		return nil, refused(t.status, "")
+	if a.status != http.StatusOK {
+		return nil, refused(a.status, "")
 	}
-	return t.body, nil
+	return a.body, nil
 }
