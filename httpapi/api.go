@@ -23,11 +23,9 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
-	"golang.org/x/time/rate"
 
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
@@ -60,14 +58,12 @@ type Config struct {
 // An API answers HTTP requests.
 type API struct {
 	Config
-
-	mu     sync.Mutex
-	limits map[string]*rate.Limiter // :: caller id → its budget of requests
+	rates operation.Rates
 }
 
 // New returns the API as a handler.
 func New(c Config) http.Handler {
-	a := &API{Config: c, limits: map[string]*rate.Limiter{}}
+	a := &API{Config: c}
 	e := echo.New()
 	e.HTTPErrorHandler = a.routeError
 	for _, rt := range a.routes() {
@@ -171,7 +167,7 @@ func (a *API) admit(rt route, w http.ResponseWriter, r *request) (answer, error)
 		if !may(caller, rt.role) {
 			return answer{}, fault.New("httpapi.admit", fault.RoleMissing, "this address needs the role "+string(rt.role))
 		}
-		if !a.limiter(caller.ID()).AllowN(r.received, 1) {
+		if !a.rates.Allow(caller.ID(), r.received) {
 			return answer{}, fault.New("httpapi.admit", fault.RateLimited, "too many requests of this caller")
 		}
 		r.caller = caller
@@ -179,22 +175,4 @@ func (a *API) admit(rt route, w http.ResponseWriter, r *request) (answer, error)
 	var err error
 	r.body, err = readBody(w, r.http, rt.maxBody)
 	return answer{}, err
-}
-
-const (
-	callerRate  = 2000 // requests a second
-	callerBurst = 4000
-)
-
-// limiter returns the caller's budget. Callers come from the configuration, so
-// the map is bounded.
-func (a *API) limiter(caller string) *rate.Limiter {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.limits[caller]
-	if l == nil {
-		l = rate.NewLimiter(callerRate, callerBurst)
-		a.limits[caller] = l
-	}
-	return l
 }

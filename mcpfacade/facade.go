@@ -32,7 +32,6 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/time/rate"
 
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/identity"
@@ -56,9 +55,10 @@ type Facade struct {
 	Config
 	legacy, modern http.Handler // until 2025-11-25, with sessions; since 2026-07-28, without
 
+	rates operation.Rates
+
 	mu       sync.Mutex
-	limits   map[string]*rate.Limiter // :: caller id → its budget of requests
-	sessions map[string]string        // :: id → whose it is, see [visit.owner]
+	sessions map[string]string // :: id → whose it is, see [visit.owner]
 }
 
 const (
@@ -80,7 +80,7 @@ const idle = 30 * time.Minute
 
 // New returns the façade as a handler of the addresses that it [Takes].
 func New(c Config) http.Handler {
-	f := &Facade{Config: c, limits: map[string]*rate.Limiter{}, sessions: map[string]string{}}
+	f := &Facade{Config: c, sessions: map[string]string{}}
 	server := mcp.NewServer(&mcp.Implementation{Name: "onbehalf-broker", Version: c.Version}, &mcp.ServerOptions{
 		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}, SupportedProtocolVersions: versions})
 	server.AddReceivingMiddleware(f.methods)
@@ -121,7 +121,7 @@ func (f *Facade) enter(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	v := &visit{caller: caller, actor: actor, server: name, received: f.Now(), gone: r.Context(), trace: trace.Parse(r.Header)}
-	if !f.limiter(caller.ID()).AllowN(v.received, 1) {
+	if !f.rates.Allow(caller.ID(), v.received) {
 		f.refuse(w, name, fault.New("mcpfacade.enter", fault.RateLimited, "too many requests of this caller"))
 		return
 	}
@@ -147,24 +147,6 @@ func (f *Facade) enter(w http.ResponseWriter, r *http.Request, name string) {
 
 // resource is the address that a token for this server is made for.
 func (f *Facade) resource(server string) string { return f.Origin + serverPath + server }
-
-const (
-	callerRate  = 2000 // requests a second
-	callerBurst = 4000
-)
-
-// limiter returns the caller's budget. Callers come from the configuration, so
-// the map is bounded.
-func (f *Facade) limiter(caller string) *rate.Limiter {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l := f.limits[caller]
-	if l == nil {
-		l = rate.NewLimiter(callerRate, callerBurst)
-		f.limits[caller] = l
-	}
-	return l
-}
 
 // A visit is one request of somebody whom a token has proven.
 type visit struct {
