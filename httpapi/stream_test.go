@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -93,45 +92,12 @@ func (s *stream) nextOf(t *testing.T, name string) (op httpapi.Operation, data s
 	return op, e.data
 }
 
-// working answers tools/call by a stream: each word from say is a progress, and
-// when say is closed the result comes.
-func working(say <-chan string) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, _ := io.ReadAll(r.Body)
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			if devmcp.MethodOf(r) != "tools/call" {
-				next.ServeHTTP(w, r)
-				return
-			}
-			var call struct {
-				ID     json.RawMessage
-				Params struct {
-					Meta struct{ ProgressToken json.RawMessage } `json:"_meta"`
-				}
-			}
-			json.Unmarshal(body, &call)
-			w.Header().Set("Content-Type", "text/event-stream")
-			n := 0
-			for word := range say {
-				n++
-				if call.Params.Meta.ProgressToken != nil {
-					fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":%s,\"progress\":%d,\"total\":9,\"message\":%q}}\n\n",
-						call.Params.Meta.ProgressToken, n, word)
-				}
-				http.NewResponseController(w).Flush()
-			}
-			fmt.Fprintf(w, "data: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{\"content\":[],\"n\":1.0}}\n\n", call.ID)
-		})
-	}
-}
-
 // TestStream: the first event carries the id, progress is passed on as it comes,
 // the outcome is the body that the call would have had, and it is the last.
 func TestStream(t *testing.T) {
 	rig := brokertest.New(t, nil)
 	say := make(chan string)
-	rig.Records.Break(working(say))
+	rig.Records.Break(devmcp.Working(say, `{"content":[],"n":1.0}`))
 	s := open(t, rig, "POST", "/v1/operations", strings.Replace(good, "KEY", "k", 1))
 	if s.StatusCode != 200 || s.Header.Get("Content-Type") != "text/event-stream" || s.Header.Get("X-Accel-Buffering") != "no" || s.ContentLength != -1 {
 		t.Errorf("%d %v", s.StatusCode, s.Header)
@@ -198,7 +164,7 @@ func TestStreamOfNothing(t *testing.T) {
 func TestReaderGoesAway(t *testing.T) {
 	rig := brokertest.New(t, nil)
 	say := make(chan string)
-	rig.Records.Break(working(say))
+	rig.Records.Break(devmcp.Working(say, `{"content":[],"n":1.0}`))
 	s := open(t, rig, "POST", "/v1/operations", strings.Replace(good, "KEY", "k", 1))
 	s.nextOf(t, "operation")
 	s.Body.Close()
@@ -213,7 +179,7 @@ func TestReaderGoesAway(t *testing.T) {
 func TestHeartbeat(t *testing.T) {
 	rig := brokertest.New(t, &brokertest.Options{Heartbeat: 10 * time.Millisecond})
 	say := make(chan string)
-	rig.Records.Break(working(say))
+	rig.Records.Break(devmcp.Working(say, `{"content":[],"n":1.0}`))
 	s := open(t, rig, "POST", "/v1/operations", strings.Replace(good, "KEY", "k", 1))
 	s.nextOf(t, "operation")
 	for range 3 {
@@ -229,7 +195,7 @@ func TestHeartbeat(t *testing.T) {
 func TestGrantGoneWhileItRuns(t *testing.T) {
 	rig := brokertest.New(t, nil)
 	say := make(chan string)
-	rig.Records.Break(working(say))
+	rig.Records.Break(devmcp.Working(say, `{"content":[],"n":1.0}`))
 	s := open(t, rig, "POST", "/v1/operations", strings.Replace(good, "KEY", "k", 1))
 	s.nextOf(t, "operation")
 	say <- "one"
