@@ -147,7 +147,8 @@ func TestSignInBegins(t *testing.T) {
 // TestLoginPage: a page without scripts, in which a user's name is text.
 func TestLoginPage(t *testing.T) {
 	p := startWithPeople(t)
-	res, err := http.Get(begin(p, oauth2.GenerateVerifier()))
+	b := browser(t)
+	res, err := b.Get(begin(p, oauth2.GenerateVerifier()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,12 @@ func TestLoginPage(t *testing.T) {
 	if policy := res.Header.Get("Content-Security-Policy"); !strings.HasSuffix(policy, "form-action 'self' http://127.0.0.1:8471") || !strings.HasPrefix(policy, "default-src 'none';") {
 		t.Errorf("Content-Security-Policy: %s", policy)
 	}
-	if res, err := http.Get(p.Issuer() + "/login?id=absent"); err != nil || res.StatusCode != 404 {
-		t.Errorf("for no request: %v, %v", res, err)
+	none, err := b.Get(p.Issuer() + "/login?id=absent")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none.Body.Close()
+	if none.StatusCode != 404 {
+		t.Errorf("for no request: %d", none.StatusCode)
 	}
 }
