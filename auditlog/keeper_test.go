@@ -105,21 +105,29 @@ func denials(n int) (all []audit.Record) {
 }
 
 // heads are the sizes of those in the store.
-func (r *rig) heads() (sizes []uint64) {
-	r.t.Helper()
-	rows, err := r.store.Read().Query(`SELECT size FROM heads ORDER BY size`)
+func (r *rig) heads() []uint64 { return headsIn(r.t, r.store) }
+
+func headsIn(t *testing.T, s *store.Store) (sizes []uint64) {
+	t.Helper()
+	rows, err := s.Read().Query(`SELECT size FROM heads ORDER BY size`)
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	defer rows.Close()
 	for rows.Next() {
 		var n uint64
 		if err := rows.Scan(&n); err != nil {
-			r.t.Fatal(err)
+			t.Fatal(err)
 		}
 		sizes = append(sizes, n)
 	}
 	return sizes
+}
+
+// pass lets time of a synctest bubble pass, until nobody in it has anything to do.
+func pass(some time.Duration) {
+	time.Sleep(some)
+	synctest.Wait()
 }
 
 // verify holds an export against the heads of a second place.
@@ -149,20 +157,20 @@ func TestWhenHeadsAreSigned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.begin()
-		time.Sleep(59500 * time.Millisecond)
+		pass(59500 * time.Millisecond)
 		equal(t, "before the minute is over", r.heads(), []uint64(nil))
-		time.Sleep(time.Second)
+		pass(time.Second)
 		equal(t, "after a minute", r.heads(), []uint64{1})
-		time.Sleep(5 * time.Minute)
+		pass(5 * time.Minute)
 		equal(t, "nothing new", r.heads(), []uint64{1})
 		r.addMany(999)
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		equal(t, "a minute has passed and something is new", r.heads(), []uint64{1, 1000})
 		r.addMany(999)
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		equal(t, "999 are new", r.heads(), []uint64{1, 1000})
 		r.addMany(1)
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		equal(t, "1,000 are new", r.heads(), []uint64{1, 1000, 2000})
 		r.addMany(1)
 		r.stop()
@@ -217,7 +225,7 @@ func TestChangedAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		r.stop()
 		equal(t, "heads", r.heads(), []uint64(nil))
 		r.end()
@@ -245,17 +253,17 @@ func TestSecondPlaceFails(t *testing.T) {
 		}
 		r.begin()
 		r.addMany(1000)
-		time.Sleep(30 * time.Second)
+		pass(30 * time.Second)
 		r.addMany(1500) // operations go on
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		if said := strings.Count(r.log.String(), `msg="head not at its second place" records=1001 why="no space left on device"`); said != 1 || tries.Load() != 1 {
 			t.Errorf("said %d times after %d tries: %s", said, tries.Load(), r.log.String())
 		}
 		equal(t, "heads in the store", r.heads(), []uint64{1001})
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		equal(t, "heads in the store", r.heads(), []uint64{1001, 2501})
 		full.Store(false)
-		time.Sleep(time.Minute) // nothing is new, and the head is still brought there
+		pass(time.Minute) // nothing is new, and the head is still brought there
 		if report, err := r.verify([]byte(second.String())); err != nil || report.Heads != 1 || report.Signed != 2501 {
 			t.Errorf("%+v, %v", report, err)
 		}

@@ -113,18 +113,18 @@ func TestPruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t)
 		s.add(denials(2999)...) // 3000
-		s.pass(23 * time.Hour)
+		pass(23 * time.Hour)
 		s.add(denials(100)...) // 3100
-		s.pass(time.Hour)
+		pass(time.Hour)
 		if s.from() != 1 || s.rows("audit") != 3100 {
 			t.Errorf("begins with %d of %d", s.from(), s.rows("audit"))
 		}
-		s.pass(2 * time.Hour)
+		pass(2 * time.Hour)
 		before, last, err := s.Store.Extent(t.Context())
 		if err != nil || before.Seq != 3000 || last != 3101 || s.rows("audit") != 101 {
 			t.Errorf("%+v, %d, %v; %d rows", before, last, err, s.rows("audit"))
 		}
-		equal(t, "heads", s.sizes(), []uint64{3000, 3100, 3101})
+		equal(t, "heads", headsIn(t, s.Store), []uint64{3000, 3100, 3101})
 		head := s.Store.Head()
 		if said := s.log.String(); strings.Count(said, "\n") != 1 || !strings.Contains(said, `msg="audit pruned" from=1 to=3000`) {
 			t.Error(said)
@@ -141,14 +141,14 @@ func TestPruned(t *testing.T) {
 		if err != nil || report.Head != head || report.Before != 0 || report.Repeats != 101 || report.Heads != 3 {
 			t.Errorf("both: %+v, %v", report, err)
 		}
-		s.pass(30 * time.Hour) // the next ones, and the record of the first time
+		pass(30 * time.Hour) // the next ones, and the record of the first time
 		if s.from() != 3101+1 || s.rows("audit") > 3 || !strings.Contains(s.log.String(), `msg="audit pruned" from=3001 to=3100`) {
 			t.Errorf("begins with %d, %d rows", s.from(), s.rows("audit"))
 		}
 		for range 3 {
 			s.again()
 			s.add(denials(5)...)
-			s.pass(2 * time.Minute)
+			pass(2 * time.Minute)
 			if report, err := s.verify(s.export()); err != nil || report.Head != s.Store.Head() || report.Signed != report.Head.Seq {
 				t.Errorf("%+v, %v", report, err)
 			}
@@ -163,42 +163,24 @@ func TestPruned(t *testing.T) {
 	})
 }
 
-// sizes are those of the heads in the store.
-func (s *shelf) sizes() (all []uint64) {
-	s.t.Helper()
-	rows, err := s.Store.Read().Query(`SELECT size FROM heads ORDER BY size`)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var n uint64
-		if err := rows.Scan(&n); err != nil {
-			s.t.Fatal(err)
-		}
-		all = append(all, n)
-	}
-	return all
-}
-
 // TestNotPruned: what is not copied stays, and so does what no head speaks of.
 func TestNotPruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t)
 		s.add(denials(9)...)
-		s.pass(2 * time.Minute)
+		pass(2 * time.Minute)
 		old := s.path
 		s.away(".1")
 		if err := os.WriteFile(s.path, []byte("something else\n"), 0o600); err != nil { // the sink stands still
 			t.Fatal(err)
 		}
 		s.add(denials(10)...)
-		s.pass(3 * kept)
+		pass(3 * kept)
 		if s.from() != 10+1 || s.sink.Behind() != 11 { // and the record that says so
 			t.Errorf("begins with %d, behind by %d", s.from(), s.sink.Behind())
 		}
 		s.away(".2")
-		s.pass(2 * time.Hour)
+		pass(2 * time.Hour)
 		if s.from() != 21+1 || s.sink.Behind() != 0 {
 			t.Errorf("begins with %d, behind by %d", s.from(), s.sink.Behind())
 		}
@@ -215,7 +197,7 @@ func TestNotPruned(t *testing.T) {
 			(&auditlog.Pruner{Store: d.Store, Keep: kept, Now: time.Now, Log: slog.New(slog.NewTextHandler(&d.log, nil))}).Run(ctx)
 			close(done)
 		}()
-		d.pass(3 * kept)
+		pass(3 * kept)
 		cancel()
 		<-done
 		d.halt()
@@ -231,14 +213,14 @@ func TestPruningFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShelf(t)
 		s.add(denials(999)...)
-		s.pass(2 * time.Minute)
+		pass(2 * time.Minute)
 		s.fail.Store("retention")
-		s.pass(kept + time.Hour)
+		pass(kept + time.Hour)
 		if s.from() != 1 || s.rows("audit") != 1000 || s.rows("cut") != 0 || !strings.Contains(s.log.String(), `msg="audit not pruned" reason=`) {
 			t.Errorf("begins with %d of %d rows: %s", s.from(), s.rows("audit"), s.log.String())
 		}
 		s.fail.Store("none") // what is cleared has no record
-		s.pass(time.Hour)
+		pass(time.Hour)
 		if s.from() != 1001 || s.rows("audit") != 1001 {
 			t.Errorf("begins with %d of %d rows", s.from(), s.rows("audit"))
 		}
@@ -251,7 +233,7 @@ func TestPruningFails(t *testing.T) {
 		}
 		s.fail.Store("")
 		s.again() // opened while rows are there that are gone
-		s.pass(time.Minute)
+		pass(time.Minute)
 		if s.from() != 1001 || s.rows("audit") > 5 {
 			t.Errorf("begins with %d of %d rows", s.from(), s.rows("audit"))
 		}
@@ -329,25 +311,25 @@ func TestKeeperAfterACut(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newShelf(t)
 				s.add(denials(999)...)
-				s.pass(2 * time.Minute)
-				s.pass(kept + time.Hour)
+				pass(2 * time.Minute)
+				pass(kept + time.Hour)
 				s.add(denials(9)...)
-				s.pass(2 * time.Minute)
-				if s.from() != 1001 || len(s.sizes()) != 3 {
-					t.Fatalf("begins with %d, heads %v", s.from(), s.sizes())
+				pass(2 * time.Minute)
+				if s.from() != 1001 || len(headsIn(t, s.Store)) != 3 {
+					t.Fatalf("begins with %d, heads %v", s.from(), headsIn(t, s.Store))
 				}
 				s.stop()
 				if err := s.Store.Commit(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(tc.change); return err }); err != nil {
 					t.Fatal(err)
 				}
-				newest := slices.Max(s.sizes())
+				newest := slices.Max(headsIn(t, s.Store))
 				s.start()
 				s.run()
-				s.pass(2 * time.Minute)
+				pass(2 * time.Minute)
 				s.stop()
 				if tc.said != "" {
-					if !strings.Contains(s.log.String(), tc.said) || slices.Max(s.sizes()) != newest {
-						t.Errorf("heads %v: %s", s.sizes(), s.log.String())
+					if !strings.Contains(s.log.String(), tc.said) || slices.Max(headsIn(t, s.Store)) != newest {
+						t.Errorf("heads %v: %s", headsIn(t, s.Store), s.log.String())
 					}
 					return
 				}

@@ -78,9 +78,6 @@ func (d *drain) add(records ...audit.Record) {
 	}
 }
 
-// pass lets time pass, in which the sink does what it does.
-func (d *drain) pass(some time.Duration) { time.Sleep(some); synctest.Wait() }
-
 func (d *drain) read(path string) []byte {
 	d.t.Helper()
 	b, err := os.ReadFile(path)
@@ -129,13 +126,13 @@ func (d *drain) said(many int, last string) {
 func TestSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDrain(t)
-		d.pass(2 * time.Second)
+		pass(2 * time.Second)
 		d.whole(0, d.path)
 		d.add(denials(2500)...)
 		if n := d.sink.Behind(); n != 2500 {
 			t.Errorf("behind by %d", n)
 		}
-		d.pass(2 * time.Second)
+		pass(2 * time.Second)
 		d.whole(0, d.path)
 		if n := d.sink.Behind(); n != 0 {
 			t.Errorf("behind by %d", n)
@@ -146,7 +143,7 @@ func TestSink(t *testing.T) {
 		for range 3 {
 			d.start()
 			d.add(denials(2)...)
-			d.pass(2 * time.Second)
+			pass(2 * time.Second)
 			d.whole(0, d.path)
 		}
 		d.halt()
@@ -166,7 +163,7 @@ func TestSink(t *testing.T) {
 func TestSinkRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDrain(t)
-		step := func() { d.add(denials(3)...); d.pass(2 * time.Second) }
+		step := func() { d.add(denials(3)...); pass(2 * time.Second) }
 		step()
 		first := d.away(".1")
 		step()
@@ -249,10 +246,10 @@ func TestSinkDies(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDrain(t)
 				d.add(denials(3)...)
-				d.pass(2 * time.Second)
+				pass(2 * time.Second)
 				d.fail.Store("none") // the word of it
 				d.add(denials(1200)...)
-				d.pass(10 * time.Second)
+				pass(10 * time.Second)
 				if n := bytes.Count(d.read(d.path), []byte("\n")); n != 1004 || d.sink.Behind() != 1200 {
 					t.Fatalf("%d records are in the file, and the store misses %d", n, d.sink.Behind())
 				}
@@ -262,7 +259,7 @@ func TestSinkDies(t *testing.T) {
 				d.fail.Store("")
 				before := tc.between(d)
 				d.start()
-				d.pass(2 * time.Second)
+				pass(2 * time.Second)
 				d.whole(tc.repeats, append(before, d.path)...)
 				d.halt()
 				d.said(0, "")
@@ -292,7 +289,7 @@ func TestSinkTrouble(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDrain(t)
 				d.add(denials(5)...)
-				d.pass(2 * time.Second)
+				pass(2 * time.Second)
 				d.halt()
 				first := d.path + ".first"
 				if err := errors.Join(os.WriteFile(first, d.read(d.path), 0o600), tc.begin(d)); err != nil {
@@ -301,7 +298,7 @@ func TestSinkTrouble(t *testing.T) {
 				d.start()
 				for range 10 {
 					d.add(denials(3)...) // operations go on
-					d.pass(time.Minute)
+					pass(time.Minute)
 				}
 				d.said(1, `msg="sink not written" copied=6 why=`)
 				d.said(1, tc.why)
@@ -311,7 +308,7 @@ func TestSinkTrouble(t *testing.T) {
 				if err := tc.end(d); err != nil {
 					t.Fatal(err)
 				}
-				d.pass(time.Minute)
+				pass(time.Minute)
 				d.said(2, `msg="sink written again" copied=37`)
 				d.whole(map[bool]int{true: 6}[bytes.HasPrefix(d.read(d.path), d.read(first))], first, d.path)
 				d.halt()
@@ -326,7 +323,7 @@ func removed(d *drain) error { return os.Remove(d.path) }
 func TestSinkOnAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDrain(t)
-		d.pass(2 * time.Second)
+		pass(2 * time.Second)
 		before := d.read(d.path)
 		signal.Ignore(syscall.SIGXFSZ) // else the system ends the process
 		var limit syscall.Rlimit
@@ -338,7 +335,7 @@ func TestSinkOnAFullDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.pass(10 * time.Second)
+		pass(10 * time.Second)
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +343,7 @@ func TestSinkOnAFullDisk(t *testing.T) {
 			t.Errorf("the file has %q", d.read(d.path))
 		}
 		d.said(1, "file too large")
-		d.pass(time.Minute)
+		pass(time.Minute)
 		d.said(2, "sink written again")
 		d.whole(0, d.path)
 		d.halt()
@@ -378,23 +375,23 @@ func TestSinkIsNotAsItWas(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDrain(t)
 				d.add(denials(5)...)
-				d.pass(2 * time.Second)
+				pass(2 * time.Second)
 				changed := tc.change(d.read(d.path))
 				if err := os.WriteFile(d.path, changed, 0o600); err != nil {
 					t.Fatal(err)
 				}
 				d.add(denials(5)...)
-				d.pass(5 * time.Minute)
+				pass(5 * time.Minute)
 				d.said(1, `is not as it was left after record 6; move it away`)
 				if !bytes.Equal(d.read(d.path), changed) {
 					t.Errorf("it was written to: %q", d.read(d.path))
 				}
 				d.halt()
 				d.start() // finds the same
-				d.pass(5 * time.Minute)
+				pass(5 * time.Minute)
 				d.said(2, `is not as it was left after record 6; move it away`)
 				old := d.away(".old")
-				d.pass(2 * time.Minute)
+				pass(2 * time.Minute)
 				d.said(3, `msg="sink written again" copied=12`)
 				_, err := audit.Evidence{}.Verify(bytes.NewReader(d.read(old)), bytes.NewReader(d.read(d.path)))
 				var bad *audit.BadRecord
@@ -413,13 +410,13 @@ func TestSinkOfARestoredLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDrain(t)
 		d.add(denials(5)...)
-		d.pass(2 * time.Second)
+		pass(2 * time.Second)
 		d.halt()
 		d.Store.Close()
 		saved := d.read(d.Path)
 		d.start()
 		d.add(denials(5)...)
-		d.pass(2 * time.Second)
+		pass(2 * time.Second)
 		d.halt()
 		d.Store.Close()
 		file := d.read(d.path)
@@ -428,13 +425,13 @@ func TestSinkOfARestoredLedger(t *testing.T) {
 		}
 		d.Now = d.Now.Add(time.Hour)
 		d.start()
-		d.pass(5 * time.Minute)
+		pass(5 * time.Minute)
 		d.said(1, `is not as it was left after record 6; move it away`)
 		if !bytes.Equal(d.read(d.path), file) {
 			t.Error("it was written to")
 		}
 		old := d.away(".old")
-		d.pass(time.Minute)
+		pass(time.Minute)
 		_, err := audit.Evidence{}.Verify(bytes.NewReader(d.read(old)), bytes.NewReader(d.read(d.path)))
 		var bad *audit.BadRecord
 		if !errors.As(err, &bad) || *bad != (audit.BadRecord{File: 2, Line: 1, Why: "is another record 7 than the one in a file before"}) {
@@ -462,7 +459,7 @@ func TestSinkOfAChangedAudit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newDrain(t)
 				d.add(denials(7)...)
-				d.pass(2 * time.Second)
+				pass(2 * time.Second)
 				d.halt()
 				d.add(denials(5)...)
 				err := d.Store.Commit(t.Context(), func(tx *store.Tx) error { _, err := tx.Exec(tc.change); return err })
@@ -474,7 +471,7 @@ func TestSinkOfAChangedAudit(t *testing.T) {
 				}
 				ended := make(chan struct{})
 				go func() { d.sink.Run(t.Context()); close(ended) }()
-				d.pass(5 * time.Second)
+				pass(5 * time.Second)
 				<-ended
 				d.said(1, fmt.Sprintf(`msg="audit was changed" record=%d copied=%d`, tc.record, tc.record-1))
 				if head, err := audit.Verify(bytes.NewReader(d.read(d.path))); err != nil || head.Seq != uint64(tc.record)-1 {
