@@ -2,8 +2,6 @@ package audit
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -22,22 +20,10 @@ func FindCut(r io.Reader) *Pruned {
 		if err != nil || first <= 1 {
 			return nil
 		}
-		if p := prunedIn(line); p != nil && p.To.Seq+1 == first {
+		if p := said(line, Retention).Pruned; p != nil && p.To.Seq+1 == first {
 			return p
 		}
 	}
-}
-
-// prunedIn returns what a record says was pruned, or nil for any other.
-func prunedIn(line []byte) *Pruned {
-	if !bytes.Contains(line, []byte(`"kind":"retention"`)) {
-		return nil
-	}
-	var r struct{ Pruned *Pruned }
-	if json.Unmarshal(line, &r) != nil {
-		return nil
-	}
-	return r.Pruned
 }
 
 // begin goes to where the chain begins.

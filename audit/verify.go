@@ -198,7 +198,7 @@ func whole(line []byte) (canonical []byte, hash [32]byte, why string) {
 
 // started looks at the start of a broker: it names the record before it.
 func (w *walk) started(canonical []byte) (why string) {
-	start := startIn(canonical)
+	start := said(canonical, Start).Started
 	if start == nil {
 		return ""
 	}
@@ -209,16 +209,18 @@ func (w *walk) started(canonical []byte) (why string) {
 	return ""
 }
 
-// startIn returns what a start record says, or nil for any other.
-func startIn(canonical []byte) *Started {
-	if !bytes.Contains(canonical, []byte(`"kind":"start"`)) {
-		return nil
+// An event is what some kinds of records say of the audit itself.
+type event struct {
+	Started *Started
+	Pruned  *Pruned
+}
+
+// said is what a record of that kind says; nothing where the line is of another.
+func said(line []byte, kind Kind) (e event) {
+	if !bytes.Contains(line, []byte(`"kind":"`+kind+`"`)) || json.Unmarshal(line, &e) != nil {
+		return event{}
 	}
-	var r struct{ Started *Started }
-	if json.Unmarshal(canonical, &r) != nil {
-		return nil
-	}
-	return r.Started
+	return e
 }
 
 // signed holds the records so far against the heads that were signed of so many.
@@ -264,7 +266,7 @@ func (h Head) displaced(line []byte, in *bufio.Reader) string {
 		return fmt.Sprintf("%s: it is record %d once more", unlike, seq)
 	case next == want:
 		return fmt.Sprintf("%s: it is record %d, and record %d stands after it", unlike, seq, want)
-	case startIn(line) != nil:
+	case said(line, Start).Started != nil:
 		return fmt.Sprintf("%s: it is record %d, the start of a broker, and the segment of records %d to %d is missing", unlike, seq, want, seq-1)
 	case seq == want+1:
 		return fmt.Sprintf("%s: it is record %d, and record %d is missing", unlike, seq, want)
