@@ -75,7 +75,7 @@ func readSignIn(s *section, entry *identity.CallerConfig) {
 	entry.SignIn = &identity.SignIn{
 		Issuer:     in.text("issuer", func(v string) string { _, what := endpoint(v, cidrs); return what }),
 		ClientID:   in.text("client_id", tokenType),
-		Person:     in.text("person", personClaim),
+		Person:     in.text("person", orSub(tokenClaim)),
 		Subjects:   in.texts("subjects", 1024, person),
 		Audit:      readClaim(in.child("audit"), tokenClaim),
 		Approve:    readClaim(in.child("approve"), tokenClaim),
@@ -98,12 +98,15 @@ func tokenClaim(s string) string {
 	return claimOfProvider(s)
 }
 
-// personClaim may be sub besides, which is what it is without the key.
-func personClaim(s string) string {
-	if s == "sub" {
-		return ""
+// orSub lets the claim that names a person be sub, too, which is what it is without the
+// key.
+func orSub(r rule) rule {
+	return func(s string) string {
+		if s == "sub" {
+			return ""
+		}
+		return r(s)
 	}
-	return tokenClaim(s)
 }
 
 // person accepts a person, or all of them.

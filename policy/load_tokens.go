@@ -38,7 +38,7 @@ func readTokens(s *section, c *Caller, entry *identity.CallerConfig, servers []s
 		Issuer:   t.text("issuer", func(v string) string { _, what := endpoint(v, thisMachine); return what }),
 		Audience: t.text("audience", audience),
 		Type:     t.text("type", headerType),
-		Person:   t.text("person", tokenPerson),
+		Person:   t.text("person", orSub(accessClaim)),
 		Subjects: t.texts("subjects", 1024, person),
 		Scopes:   t.texts("scopes", 16, scope),
 		Admin:    readClaim(t.child("admin"), accessClaim),
@@ -57,14 +57,6 @@ func accessClaim(s string) string {
 		return "has a meaning of its own; name another claim"
 	}
 	return tokenClaim(s)
-}
-
-// tokenPerson may be sub besides, which is what it is without the key.
-func tokenPerson(s string) string {
-	if s == "sub" {
-		return ""
-	}
-	return accessClaim(s)
 }
 
 // endFronts reports callers that are people with access tokens where no MCP client can come.
