@@ -47,18 +47,10 @@ Exit status: 0 it is written; 1 the audit is not whole, and nothing is written;
 2 something cannot be read or written.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := makeReport(cmd, w, f)
-			bad, badHead, status := (*audit.BadRecord)(nil), (*audit.BadHead)(nil), exit(0)
-			switch {
-			case err == nil:
-				return nil
-			case errors.As(err, &status): // told already
+			if status := exit(0); errors.As(err, &status) { // told already
 				return unread
-			case errors.As(err, &bad), errors.As(err, &badHead):
-				fmt.Fprintln(w.stdout, "not whole:", err)
-				return notWhole
 			}
-			fmt.Fprintln(w.stderr, "broker:", err)
-			return unread
+			return verdict(w, err)
 		}}
 	cmd.Flags().StringVar(&f.out, "out", "evidence.zip", "the file to make")
 	cmd.Flags().StringVar(&f.until, "until", "", "records before this time, such as 2026-11-30 or 2026-11-30T12:00:00Z (default: now); from files, also the time that is asked about")

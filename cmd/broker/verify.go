@@ -44,18 +44,7 @@ all of it was written anew.
 
 Exit status: 0 it is whole, 1 it is not, 2 something cannot be read.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := verify(w.stdout, args, heads, expect, keys)
-			var bad *audit.BadRecord
-			var badHead *audit.BadHead
-			switch {
-			case err == nil:
-				return nil
-			case errors.As(err, &bad), errors.As(err, &badHead):
-				fmt.Fprintln(w.stdout, "not whole:", err)
-				return notWhole
-			}
-			fmt.Fprintln(w.stderr, "broker:", err)
-			return unread
+			return verdict(w, verify(w.stdout, args, heads, expect, keys))
 		}}
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "a verifier key, <name>+<hash>+<key>; may be given again, for heads of before a change of keys")
 	cmd.Flags().StringVar(&heads, "heads", "", "file with signed heads")
@@ -122,6 +111,21 @@ func tell(out io.Writer, report audit.Report, expect audit.Head) {
 	if expect.Seq > 0 && !expected {
 		fmt.Fprintf(out, "note: record %d, which was kept, is not here\n", expect.Seq)
 	}
+}
+
+// verdict prints why an audit is not whole, or was not looked at, and is the exit status.
+func verdict(w world, err error) error {
+	var bad *audit.BadRecord
+	var badHead *audit.BadHead
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &bad), errors.As(err, &badHead):
+		fmt.Fprintln(w.stdout, "not whole:", err)
+		return notWhole
+	}
+	fmt.Fprintln(w.stderr, "broker:", err)
+	return unread
 }
 
 func openAll(paths []string) (files []*os.File, err error) {
