@@ -191,12 +191,20 @@ func TestSessions(t *testing.T) {
 	person := func() *brokertest.Visitor { v := rig.Visitor(t); v.Person("6"); return v }
 	bearer := func() *brokertest.Visitor { v := rig.Visitor(t); v.Bearer(rig.AuditorBearer()); return v }
 
+	page, err := url.Parse(rig.URL + "/ui/")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, v := range map[string]*brokertest.Visitor{"person": person(), "bearer": bearer()} {
 		if !in(v) {
 			t.Fatalf("%s: is not in", name)
 		}
+		kept := v.Jar.Cookies(page)
 		if v.Post("/ui/sign-out", nil); in(v) {
 			t.Errorf("%s: is in after it has signed out", name)
+		}
+		if v.Jar.SetCookies(page, kept); in(v) {
+			t.Errorf("%s: is in by the cookie of before it has signed out", name)
 		}
 	}
 	rested := bearer()
@@ -343,6 +351,26 @@ func TestApproving(t *testing.T) {
 	}
 	if got := rig.Call(t, call); got.State != "succeeded" {
 		t.Errorf("approved, it is %s %s", got.State, got.Cause)
+	}
+}
+
+// TestBearerOnlyReads: also that of a caller with more roles.
+func TestBearerOnlyReads(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(y string) string {
+		return strings.Replace(brokertest.Approving(y), "  auditor:\n    roles: [audit]", "  auditor:\n    roles: [audit, approve, admin]", 1)
+	}})
+	waiting := rig.Call(t, brokertest.Call{Actor: "user:7", Server: "records", Tool: "whoami"})
+	v := rig.Visitor(t)
+	v.Bearer(rig.AuditorBearer())
+	if page := v.Get("/ui/"); page.Status != 200 || strings.Contains(page.Body, "/ui/approvals") {
+		t.Errorf("%d: is offered approvals\n%s", page.Status, page.Body)
+	}
+	if got := v.Get("/ui/approvals"); got.Status != 403 {
+		t.Errorf("sees what waits: %d", got.Status)
+	}
+	got := v.Post("/ui/approvals/"+waiting.ID, url.Values{"digest": {waiting.Approval.Digest}, "decision": {"approve"}})
+	if got.Status != 403 || len(rig.Pending(t)) != 1 {
+		t.Errorf("decides: %d", got.Status)
 	}
 }
 
@@ -525,6 +553,10 @@ func TestPages(t *testing.T) {
 				t.Errorf("%s: no %q in\n%s", row.path, want, got.Body)
 			}
 		}
+	}
+	records := v.Get("/ui/audit").Body
+	if first, start := strings.Index(records, `"What">audit read`), strings.LastIndex(records, `"What">start`); first < 0 || start < first {
+		t.Errorf("the newest record is not the first: %d, %d", first, start)
 	}
 	for _, path := range []string{"/ui/grants?after=x", "/ui/grants?show=x", "/ui/audit?since=yesterday"} {
 		if got := v.Get(path); got.Status != http.StatusBadRequest {
