@@ -107,23 +107,35 @@ func (c *Client) mint(ctx context.Context, l *login) (*epoch, error) {
 }
 
 func (c *Client) create(ctx context.Context, l *login) (*epoch, error) {
-	const op = "vault.mint"
 	born := c.now()
-	a, err := write(ctx, l.client, "auth/token/create/"+c.role, map[string]string{"explicit_max_ttl": fmt.Sprintf("%.0fs", epochLife.Seconds())})
-	switch {
-	case err != nil:
-		return nil, unanswered(op, err)
-	case a.status == http.StatusBadRequest:
-		return nil, fault.New(op, fault.VaultUnexpected, "Vault answered 400: is there a token role "+c.role+"?")
-	case a.status != http.StatusOK:
-		return nil, unwanted(op, a)
+	t, err := c.issueEpoch(ctx, l, epochLife)
+	if err != nil {
+		return nil, err
 	}
-	t, ok := issued(a)
-	if !ok || t.value.IsZero() || !accessor.MatchString(t.accessor) || t.life <= 0 || t.life > epochLife {
-		return nil, fault.New(op, fault.VaultUnexpected, "an epoch without a token, an accessor or an end within 75s")
+	if t.life > epochLife {
+		return nil, fault.New("vault.mint", fault.VaultUnexpected, "an epoch without an end within 75s")
 	}
 	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born,
 		ends: born.Add(t.life), gone: c.now().Add(t.life + slack)}, nil
+}
+
+// issueEpoch asks the token role for a token with this life at most.
+func (c *Client) issueEpoch(ctx context.Context, l *login, life time.Duration) (issue, error) {
+	const op = "vault.mint"
+	a, err := write(ctx, l.client, "auth/token/create/"+c.role, map[string]string{"explicit_max_ttl": fmt.Sprintf("%.0fs", life.Seconds())})
+	switch {
+	case err != nil:
+		return issue{}, unanswered(op, err)
+	case a.status == http.StatusBadRequest:
+		return issue{}, fault.New(op, fault.VaultUnexpected, "Vault answered 400: is there a token role "+c.role+"?")
+	case a.status != http.StatusOK:
+		return issue{}, unwanted(op, a)
+	}
+	t, ok := issued(a)
+	if !ok || t.value.IsZero() || !accessor.MatchString(t.accessor) || t.life <= 0 {
+		return issue{}, fault.New(op, fault.VaultUnexpected, "an epoch without a token, an accessor or an end")
+	}
+	return t, nil
 }
 
 // mintFor mints an epoch for h alone. It does not end with h's operation: what Vault

@@ -245,6 +245,8 @@ type issue struct {
 	accessor  string
 	life      time.Duration // 0: for ever
 	renewable bool
+	orphan    bool
+	policies  []string
 }
 
 func issued(a answer) (t issue, ok bool) {
@@ -253,6 +255,8 @@ func issued(a answer) (t issue, ok bool) {
 	t.value = secret.New(value)
 	t.accessor, _ = member[string](auth, "accessor")
 	t.renewable, _ = member[bool](auth, "renewable")
+	t.orphan, _ = member[bool](auth, "orphan")
+	t.policies = names(auth["policies"])
 	t.life, ok = seconds(auth, "lease_duration")
 	return t, ok
 }

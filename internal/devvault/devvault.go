@@ -88,6 +88,7 @@ func New(o Options) *Server {
 		path "auth/token/lookup-self" { capabilities = ["read"] }
 		path "auth/token/renew-self" { capabilities = ["update"] }
 		path "auth/token/revoke-self" { capabilities = ["update"] }
+		path "sys/capabilities-self" { capabilities = ["update"] }
 		path "kv/data/broker/+" { capabilities = ["read"] }
 		path "kv/data/broker/+/+" { capabilities = ["read"] }`)
 	s.policies["broker-op"] = parsePolicy(`

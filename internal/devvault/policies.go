@@ -78,6 +78,23 @@ func (s *Server) capabilities(t *token, path string) (all []string) {
 	return all
 }
 
+// ownCapabilities says what the call's token may do at some paths.
+func (s *Server) ownCapabilities(c call) reply {
+	data := document{}
+	for _, path := range words(c.body["paths"]) {
+		all := s.capabilities(c.token, path)
+		switch {
+		case slices.Contains(c.token.policies, "root"):
+			all = []string{"root"}
+		case len(all) == 0:
+			all = []string{"deny"}
+		}
+		slices.Sort(all)
+		data[path] = slices.Compact(all)
+	}
+	return reply{status: http.StatusOK, data: data}
+}
+
 // match says how closely r fits: -1 for not at all, more for closer.
 func (r rule) match(path string) int {
 	if r.path == path {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/url"
 	"net/http/httptest"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ type call struct {
 	token  *token   // nil: none that lives
 	body   document // empty without one
 	media  string   // its Content-Type
+	query  url.Values
 
 	certificate *x509.Certificate // shown in the TLS handshake; nil: none
 	wrapTTL     time.Duration     // X-Vault-Wrap-TTL; 0: not asked for
@@ -54,6 +56,7 @@ var routes = []struct {
 	{"GET", "sys/health", true, (*Server).health},
 	{"GET", "sys/internal/ui/mounts/*", true, (*Server).readMount},
 	{"GET POST PUT", "sys/mounts/*", false, (*Server).configureMount},
+	{"POST PUT", "sys/capabilities-self", false, (*Server).ownCapabilities},
 	{"POST PUT", "sys/policies/acl/*", false, (*Server).writePolicy},
 	{"GET POST PUT", "sys/auth/*", false, (*Server).enableAuth},
 	{"GET POST PUT", "sys/namespaces/*", false, (*Server).createNamespace},
@@ -94,7 +97,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve answers one request in a namespace.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, path string, body []byte) {
-	c := call{method: r.Method, path: path, media: r.Header.Get("Content-Type"), wrapTTL: span(r.Header.Get("X-Vault-Wrap-TTL"))}
+	c := call{method: r.Method, path: path, media: r.Header.Get("Content-Type"), query: r.URL.Query(), wrapTTL: span(r.Header.Get("X-Vault-Wrap-TTL"))}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		c.certificate = r.TLS.PeerCertificates[0]
 	}
@@ -169,15 +172,15 @@ func (s *Server) answer(c call) reply {
 	return absent
 }
 
-func (s *Server) health(call) reply {
+func (s *Server) health(c call) reply {
 	if s.parent != nil {
 		return said(http.StatusBadRequest, "operation unavailable in namespaces")
 	}
 	status := http.StatusOK
-	if s.sealed {
+	if s.sealed && c.query.Get("sealedcode") != "200" {
 		status = http.StatusServiceUnavailable
 	}
-	return reply{status: status, raw: document{"initialized": true, "sealed": s.sealed, "standby": false, "version": "devvault"}}
+	return reply{status: status, raw: document{"initialized": true, "sealed": s.sealed, "standby": false, "version": "devvault", "server_time_utc": s.now().Unix()}}
 }
 
 func (r reply) write(w http.ResponseWriter) {

@@ -36,7 +36,7 @@ func (r *rig) startUntil(t *testing.T, change func(*vault.Config)) (*vault.Clien
 	t.Helper()
 	conf := vault.Config{Address: r.Address, Namespace: r.Namespace, Role: "broker-op", Auth: policy.VaultAuth{Method: "token"}}
 	change(&conf)
-	if conf.Auth.Method == "token" {
+	if conf.Auth.Method == "token" && conf.Token.IsZero() {
 		conf.Token = secret.New(r.broker(t).value)
 	}
 	c, err := vault.New(conf)

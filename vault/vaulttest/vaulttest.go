@@ -50,6 +50,7 @@ func Run(t *testing.T, target Target) {
 	t.Run("oidc", r.oidc)
 	t.Run("transit", r.transit)
 	t.Run("data keys", r.dataKeys)
+	t.Run("examined", r.examined)
 	if n := r.Residue(); n != 0 {
 		t.Errorf("%d cubbyhole entries are left", n)
 	}
