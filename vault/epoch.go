@@ -113,7 +113,7 @@ func (c *Client) create(ctx context.Context, l *login) (*epoch, error) {
 		return nil, err
 	}
 	if t.life > epochLife {
-		return nil, fault.New("vault.mint", fault.VaultUnexpected, "an epoch without an end within 75s")
+		return nil, endless()
 	}
 	return &epoch{token: t.value, accessor: t.accessor, login: l, life: t.life, born: born,
 		ends: born.Add(t.life), gone: c.now().Add(t.life + slack)}, nil
@@ -133,9 +133,13 @@ func (c *Client) issueEpoch(ctx context.Context, l *login, life time.Duration) (
 	}
 	t, ok := issued(a)
 	if !ok || t.value.IsZero() || !accessor.MatchString(t.accessor) || t.life <= 0 {
-		return issue{}, fault.New(op, fault.VaultUnexpected, "an epoch without a token, an accessor or an end")
+		return issue{}, endless()
 	}
 	return t, nil
+}
+
+func endless() error {
+	return fault.New("vault.mint", fault.VaultUnexpected, "an epoch without a token, an accessor or an end within 75s")
 }
 
 // mintFor mints an epoch for h alone. It does not end with h's operation: what Vault
