@@ -24,6 +24,7 @@ import (
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
+	"onbehalf.internal/broker/doctor"
 	"onbehalf.internal/broker/exchange"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/grants"
@@ -83,6 +84,7 @@ type Broker struct {
 	expose    net.Listener // metrics; nil: not asked for
 	log       *slog.Logger
 	now       func() time.Time
+	getenv    func(string) string
 	timeout   time.Duration      // Config.ReadTimeout
 	beat      time.Duration      // Config.Heartbeat
 	leftover  time.Duration      // Config.Leftover
@@ -108,7 +110,7 @@ func New(ctx context.Context, c Config) (*Broker, error) {
 	if c.Stdout == nil {
 		c.Stdout = os.Stdout
 	}
-	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now,
+	b := &Broker{policy: policy.NewHolder(c.Snapshot), log: c.Log, now: c.Now, getenv: c.Getenv,
 		timeout: c.ReadTimeout, beat: c.Heartbeat, leftover: cmp.Or(c.Leftover, vault.Leftover)}
 	b.patience, b.hasten = context.WithCancel(context.WithoutCancel(ctx))
 	if err := b.build(ctx, c); err != nil {
@@ -321,6 +323,7 @@ func (b *Broker) handler() http.Handler {
 	}
 	return b.withFacade(b.withPage(httpapi.New(httpapi.Config{Runner: b.runner, Policy: b.policy, Ledger: b.store.Ledger, Rows: b.ledger, Catalogue: b.catalogue, Ready: b.Ready,
 		Grants:   b.grants(),
+		Doctor:   &doctor.Doctor{Policy: b.policy, Runner: b.runner, Vault: b.vault, Store: b.store, Getenv: b.getenv, Now: b.now},
 		Auditors: b.auditors, Hosts: hosts, Metrics: b.metrics, Log: b.log, Now: b.now, Heartbeat: b.beat})))
 }
 

@@ -31,7 +31,7 @@ var floors = [][]string{
 	{"subject", "grants"},             // 3
 	{"session"},                       // 4
 	{"operation"},                     // 5: the path
-	{"trace/otlp"},                    //
+	{"trace/otlp", "doctor"},          //
 	{"httpapi", "webui", "mcpfacade"}, // 6
 	{"."},                             // 7: the parts put together
 	{"cmd/broker", "brokertest"},      //

@@ -71,9 +71,11 @@ const (
 
 	Import Kind = "import" // a server was asked for its tools; with a reason: in vain
 	Probe  Kind = "probe"  // a server was asked whether it is there; with a reason: in vain
+
+	DryExchange Kind = "dry_exchange" // an identity provider was asked for a token for nobody; with a reason: it is not as it should be
 )
 
-var kinds = []Kind{Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Read, Import, Probe}
+var kinds = []Kind{Start, Decision, Denial, Sending, Outcome, Late, Drop, Reload, Recovery, Revocation, Retention, Stop, Suspension, Lifting, Resolution, Approval, Read, Import, Probe, DryExchange}
 
 // Kinds returns the closed list.
 func Kinds() []Kind { return slices.Clone(kinds) }

@@ -29,6 +29,7 @@ import (
 
 	"onbehalf.internal/broker/auditlog"
 	"onbehalf.internal/broker/catalogue"
+	"onbehalf.internal/broker/doctor"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/grants"
 	"onbehalf.internal/broker/identity"
@@ -44,6 +45,7 @@ type Config struct {
 	Ledger    func() (id string, since time.Time)
 	Rows      *ledger.Ledger // where suspensions are made durable, and operations are looked for
 	Grants    *grants.Reader
+	Doctor    *doctor.Doctor
 	Catalogue *catalogue.Catalogue
 	Auditors  *auditlog.Reader
 	Ready     func() error // nil, or why the broker cannot run operations
@@ -108,6 +110,8 @@ func (a *API) routes() []route {
 		{"GET", "/v1/servers/:id/tools", 0, adminOrAudit, a.serverTools},
 		{"POST", "/v1/servers/:id/import", 0, identity.Admin, a.importServer},
 		{"POST", "/v1/servers/:id/probe", 0, identity.Admin, a.probe},
+		{"POST", "/v1/doctor", 0, identity.Admin, a.examine},
+		{"GET", "/v1/doctor/patience", 0, identity.Admin, a.patience},
 		{"GET", "/v1/doubts", 0, adminOrAudit, a.doubts},
 		{"POST", "/v1/suspensions", maxReasonBody, identity.Admin, a.suspend},
 		{"GET", "/v1/suspensions", 0, adminOrAudit, a.suspensions},

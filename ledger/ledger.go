@@ -308,6 +308,12 @@ func (l *Ledger) Decided(ctx context.Context, rec audit.Record) error {
 	return store.Failure("ledger.Decided", l.store.Commit(ctx, nil, rec))
 }
 
+// DryExchanged writes how a dry exchange went.
+func (l *Ledger) DryExchanged(ctx context.Context, rec audit.Record) error {
+	rec.Kind = audit.DryExchange
+	return store.Failure("ledger.DryExchanged", l.store.Commit(ctx, nil, rec))
+}
+
 // Sending says that tools/call may leave from now on: reserved → sending. An
 // error, whichever, never means that it may.
 func (l *Ledger) Sending(ctx context.Context, id string, attempt int, rec audit.Record) error {

@@ -33,6 +33,7 @@ type decided struct {
 	snapshot  string
 	discovery bool
 	scheduled bool // the broker itself has asked
+	dry       bool // a discovery that sends the server nothing
 }
 
 // Caller is who asked.
@@ -145,6 +146,28 @@ func (s *Snapshot) DecideScheduled(server string, at time.Time) (Decision, error
 	}}, nil
 }
 
+// DecideDry allows that the identity provider of a server is asked for a token for
+// nobody, to see what it says. What it issues is never sent to the server. Like an
+// import it is a discovery, and can never allow a tool call. The error is a
+// *fault.Error of kind denied.
+func (s *Snapshot) DecideDry(c identity.Caller, server string, at time.Time) (Decision, error) {
+	t := &trial{snapshot: s, at: at, caller: c.ID(), server: server}
+	reason := t.first(dry)
+	if reason == fault.None && t.profile == nil {
+		reason = fault.NoGrant // a legacy server has no identity provider
+	}
+	if reason != fault.None {
+		return Decision{}, t.refusal("policy.DecideDry", reason)
+	}
+	return Decision{&decided{
+		q: Question{Caller: c, Server: server}, server: t.srv, profile: t.profile,
+		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true, dry: true,
+	}}, nil
+}
+
+// Dry reports whether this allows a dry exchange, and nothing else.
+func (d Decision) Dry() bool { return d.d != nil && d.d.dry }
+
 // budget returns the most specific timeout that is set.
 func (s *Snapshot) budget(v *Server, t Tool) time.Duration {
 	switch {
@@ -155,6 +178,20 @@ func (s *Snapshot) budget(v *Server, t Tool) time.Duration {
 	default:
 		return s.Timeout
 	}
+}
+
+// Longest is the longest budget that a call of what is enabled can have, and that of
+// operations at least.
+func (s *Snapshot) Longest() time.Duration {
+	longest := s.Timeout
+	for _, v := range s.servers {
+		for _, t := range v.Tools {
+			if v.Enabled && t.Enabled {
+				longest = max(longest, s.budget(v, t))
+			}
+		}
+	}
+	return longest
 }
 
 // refusal names what was asked for and nothing that the asker did not know.
@@ -218,6 +255,8 @@ func (d Decision) role() identity.Role {
 
 func (s *Snapshot) again(d Decision, at time.Time) (Decision, error) {
 	switch {
+	case d.d.dry:
+		return s.DecideDry(d.Caller(), d.Server().ID, at)
 	case d.d.scheduled:
 		return s.DecideScheduled(d.Server().ID, at)
 	case d.d.discovery:
@@ -247,15 +286,14 @@ func (d Decision) binds() []binding {
 	case auth.Mode == "legacy":
 		return append(all, binding{"credential", auth.Credential.String()},
 			binding{"placement", auth.Placement}, binding{"header", auth.Header})
-	case d.d.discovery:
+	case d.d.discovery && !d.d.dry:
 		return append(all, binding{"credential", auth.Discovery.String()})
-	default:
-		all = append(all, binding{"credential", d.d.grant.Credential.String()},
-			binding{"subject", d.d.grant.Subject},
-			binding{"audience", auth.Audience}, binding{"scope", strings.Join(auth.Scopes, " ")})
-		for p := d.d.profile; p != nil; p = p.Then {
-			all = append(all, binding{"token endpoint", p.TokenEndpoint.String()})
-		}
-		return all
+	case !d.d.dry:
+		all = append(all, binding{"credential", d.d.grant.Credential.String()}, binding{"subject", d.d.grant.Subject})
 	}
+	all = append(all, binding{"audience", auth.Audience}, binding{"scope", strings.Join(auth.Scopes, " ")})
+	for p := d.d.profile; p != nil; p = p.Then {
+		all = append(all, binding{"token endpoint", p.TokenEndpoint.String()})
+	}
+	return all
 }

@@ -188,6 +188,79 @@ func TestDecideDiscovery(t *testing.T) {
 	}
 }
 
+// TestDecideDry: a discovery that needs no credential of the server's, of a server that
+// has an identity provider.
+func TestDecideDry(t *testing.T) {
+	s := load(t, config(t))
+	for _, r := range []struct {
+		caller, server string
+		want           fault.Reason
+	}{
+		{"gateway", "records", fault.None},
+		{"gateway", "odd", fault.None}, // without a discovery credential
+		{"gateway", "static", fault.NoGrant},
+		{"gateway", "nowhere", fault.ServerUnknown},
+		{"lonely", "records", fault.ServerNotAllowed},
+		{"", "records", fault.ServerNotAllowed},
+		{"gateway", "off", fault.ServerDisabled},
+		{"gateway", "inert", fault.ServerInert},
+	} {
+		d, err := s.DecideDry(question(t, s, r.caller, "", r.server, "").Caller, r.server, now)
+		if reason(err) != r.want {
+			t.Errorf("DecideDry(%q, %q) = %v, want %q", r.caller, r.server, err, r.want)
+		}
+		if err == nil && (!d.Dry() || !d.Discovery() || d.Profile() == nil || d.Grant() != nil || d.Tool() != "" || !d.Actor().IsZero()) {
+			t.Errorf("DecideDry(%q, %q) allows more than a dry exchange", r.caller, r.server)
+		}
+	}
+	probe, err := s.DecideDiscovery(question(t, s, "gateway", "", "records", "").Caller, "records", now)
+	if err != nil || probe.Dry() || (policy.Decision{}).Dry() {
+		t.Errorf("%v: another decision is dry", err)
+	}
+}
+
+// TestDryStands: a dry exchange ends with what it was allowed by, and with nothing else.
+func TestDryStands(t *testing.T) {
+	old := load(t, config(t))
+	dry, err := old.DecideDry(question(t, old, "gateway", "", "records", "").Caller, "records", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, r := range map[string]struct {
+		oldnew []string
+		want   string
+	}{
+		"nothing changed":   {nil, ""},
+		"discovery removed": {[]string{`, discovery_credential: "vault:kv/broker/discovery/records#token"`, ""}, ""},
+		"grant removed":     {[]string{`"user:7":`, `"user:6":`}, ""},
+		"server disabled":   {[]string{"records.example.org/mcp\n    enabled: true", "records.example.org/mcp\n    enabled: false"}, "now server_disabled"},
+		"endpoint moved":    {[]string{"https://identity.", "https://id."}, "another token endpoint"},
+		"more scopes":       {[]string{"scopes: [records.read], disc", "scopes: [records.read, records.write], disc"}, "another scope"},
+		"no role admin":     {[]string{"[operate, admin]", "[operate, approve, audit]"}, "now role_missing"},
+		"taken from caller": {[]string{"servers: [records, inert,", "servers: [inert,"}, "now server_not_allowed"},
+	} {
+		err := load(t, config(t, r.oldnew...)).Stands(dry, now)
+		if e, ok := err.(*fault.Error); err == nil && r.want != "" || err != nil && (!ok || e.Reason != fault.GrantRevoked || e.Detail != r.want) {
+			t.Errorf("%s: %v, want %q", name, err, r.want)
+		}
+	}
+}
+
+// TestLongest: of all budgets that a call can have.
+func TestLongest(t *testing.T) {
+	slow := []string{"slow: {enabled: true, timeout: 3m}", "slow: {enabled: false, timeout: 3m}"}
+	for want, oldnew := range map[time.Duration][]string{
+		3 * time.Minute:  nil,
+		20 * time.Second: slow,
+		30 * time.Second: append([]string{"    data_class: internalConfiguration\n", "    data_class: internalConfiguration\n    timeout: 30s\n"}, slow...),
+		40 * time.Second: append([]string{"search: {enabled: true, effect: read", "search: {enabled: true, timeout: 40s, effect: read"}, slow...),
+	} {
+		if got := load(t, config(t, oldnew...)).Longest(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 func TestStands(t *testing.T) {
 	old := load(t, config(t))
 	execution, err := old.Decide(question(t, old, "gateway", "user:7", "records", "search"), now)

@@ -66,6 +66,10 @@ var discovery = []step{
 // scheduled is what has to hold where no caller asks.
 var scheduled = without(discovery, fault.ServerNotAllowed)
 
+// dry is what has to hold for a dry exchange, in which no credential of the server's
+// is used.
+var dry = without(discovery, fault.DiscoveryMissing)
+
 // without is steps but those that refuse for one of the reasons.
 func without(steps []step, reasons ...fault.Reason) []step {
 	return slices.DeleteFunc(slices.Clone(steps), func(s step) bool { return slices.Contains(reasons, s.reason) })

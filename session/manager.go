@@ -39,10 +39,14 @@ func NewManager(v *vault.Client, x *exchange.Client, p *policy.Holder, now func(
 func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error) {
 	s := &Session{m: m, d: d}
 	switch auth := d.Server().Auth; {
+	case d.Dry():
+		s.closed = true
+		return s, fault.New("session.Open", fault.SessionClosed, "a dry exchange is for nobody, and opens no session")
 	case auth.Mode == "legacy" && auth.Credential.IsZero():
 	case auth.Mode == "legacy": // one credential for everything
 		s.source = m.stored(auth.Credential)
 	case d.Discovery() && auth.Discovery.IsZero():
+		s.closed = true // without a source a Session is an anonymous one
 		return s, fault.New("session.Open", fault.DiscoveryMissing, "")
 	case d.Discovery():
 		s.source = m.stored(auth.Discovery)

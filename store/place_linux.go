@@ -29,3 +29,16 @@ func local(kind int64) error {
 	}
 	return fmt.Errorf("its folder is on %s: a ledger needs a disk of one machine", name)
 }
+
+// DiskOf asks about the disk that a folder lies on.
+func DiskOf(folder string) Disk {
+	var st unix.Statfs_t
+	if unix.Statfs(folder, &st) != nil {
+		return Disk{}
+	}
+	return Disk{Size: int64(st.Blocks) * st.Bsize, Free: int64(st.Bavail) * st.Bsize, Passing: passing(int64(st.Type))}
+}
+
+func passing(kind int64) string {
+	return map[int64]string{unix.TMPFS_MAGIC: "tmpfs", unix.RAMFS_MAGIC: "ramfs", unix.OVERLAYFS_SUPER_MAGIC: "overlay"}[kind&0xffffffff]
+}

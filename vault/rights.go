@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -32,6 +33,9 @@ type Right struct {
 // Lacks is what it needs and may not do, Excess what it may do and does not need.
 func (r Right) Lacks() []string  { return without(r.Needs, r.Has) }
 func (r Right) Excess() []string { return without(r.Has, r.Needs) }
+
+// Pattern is the path, with ANY in the place of a name that nobody uses.
+func (r Right) Pattern() string { return unused.ReplaceAllLiteralString(r.Path, "ANY") }
 
 func without(list, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return slices.Contains(others, s) })
@@ -91,6 +95,8 @@ func unneeded(paths ...string) (rights []Right) {
 
 // madeUp is a name that nobody uses: what is allowed for it is allowed for any.
 func madeUp() string { return "nobody-" + strings.ToLower(rand.Text()) }
+
+var unused = regexp.MustCompile(`nobody-[a-z2-7]{26}`)
 
 func (c *Client) rightsOf(ctx context.Context, l *login, u Use) ([]Right, error) {
 	switch {

@@ -61,6 +61,7 @@ func TestClasses(t *testing.T) {
 		{audit.Record{Kind: audit.Read}, 6003, 2, 1},
 		{audit.Record{Kind: audit.Import}, 6003, 2, 1},
 		{audit.Record{Kind: audit.Probe, Reason: fault.ConnectFailed}, 6003, 2, 2},
+		{audit.Record{Kind: audit.DryExchange, Reason: fault.ProviderConfig}, 6003, 99, 2},
 		{audit.Record{Kind: audit.Suspension, Actor: "user:7"}, 3001, 5, 1},
 		{audit.Record{Kind: audit.Suspension, Server: "records"}, 6003, 99, 1},
 		{audit.Record{Kind: audit.Lifting, Actor: "user:7"}, 3001, 2, 1},

@@ -33,6 +33,7 @@ func TestRun(t *testing.T) {
 	admin("POST", "/v1/operations/"+doubt.ID+"/resolve", `{"ran":"no","reason":"looked"}`)
 	admin("POST", "/v1/servers/records/import", "")
 	admin("POST", "/v1/servers/archive/probe", "")
+	admin("POST", "/v1/doctor", "")
 	for _, target := range []string{`"actor":"user:7"`, `"server":"records"`} {
 		var made struct{ ID string }
 		if a := rig.Admin(t, "POST", "/v1/suspensions", `{`+target+`,"reason":"a test"}`, &made); a.Status != http.StatusCreated {

@@ -76,7 +76,11 @@ func readLine(path string) (secret.Text, error) {
 	if err != nil {
 		return secret.Text{}, fmt.Errorf("reading %q: not there or not readable", path)
 	}
-	return secret.New(strings.TrimSpace(string(raw))), nil
+	line := strings.TrimSpace(string(raw))
+	if line == "" || strings.ContainsFunc(line, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return secret.Text{}, fmt.Errorf("reading %q: it must hold one line without blanks, and nothing else", path)
+	}
+	return secret.New(line), nil
 }
 
 // send makes one request.
@@ -114,16 +118,25 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, acc
 
 // do makes one request and returns the answer's status and body.
 func (c *client) do(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
-	res, err := c.send(ctx, method, path, body, "application/json")
+	res, answer, err := c.whole(ctx, method, path, body)
 	if err != nil {
 		return 0, nil, err
+	}
+	return res.StatusCode, answer, nil
+}
+
+// whole is do for who looks at the head of the answer, too.
+func (c *client) whole(ctx context.Context, method, path string, body []byte) (*http.Response, []byte, error) {
+	res, err := c.send(ctx, method, path, body, "application/json")
+	if err != nil {
+		return nil, nil, err
 	}
 	defer res.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
-		return 0, nil, fmt.Errorf("the answer of the broker at %q broke off; look with `broker operations get --key`", c.address)
+		return nil, nil, fmt.Errorf("the answer of the broker at %q broke off; look with `broker operations get --key`", c.address)
 	}
-	return res.StatusCode, answer, nil
+	return res, answer, nil
 }
 
 // host says where to dial. Plain http is for loopback and sockets alone, which

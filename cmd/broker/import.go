@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"onbehalf.internal/broker/doctor"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/httpapi"
 )
@@ -258,5 +259,5 @@ func cmpReason(r fault.Reason) string {
 	if r == fault.None {
 		return "no reason was found"
 	}
-	return remedy(r)
+	return string(r) + ": " + doctor.Remedy(r)
 }

@@ -9,7 +9,7 @@
 //	broker operations get      what became of a call, by id or by your own key
 //	broker operations list     what was done for an actor, is open, or is in doubt
 //	broker operations resolve  say whether a call in doubt ran
-//	broker doctor              try out whether a cut-off call could be found again
+//	broker doctor              say what is wrong around a running broker, and what to type
 //	broker import              ask servers for their tools
 //	broker probe               look whether a server is there
 //	broker servers             how the servers are

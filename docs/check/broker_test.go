@@ -229,6 +229,8 @@ func (b *bench) limited(t *testing.T) {
 	flood(ask{"GET", "/v1/servers/nowhere/tools", "", b.admin, 429})
 	flood(ask{"POST", "/v1/servers/x/import", "{}", b.admin, 429})
 	flood(ask{"POST", "/v1/servers/x/probe", "{}", b.admin, 429})
+	flood(ask{"POST", "/v1/doctor", "{}", b.admin, 429})
+	flood(ask{"GET", "/v1/doctor/patience?x=y", "", b.admin, 429})
 	flood(ask{"GET", "/v1/audit?x=y", "", b.auditor, 429})
 	flood(ask{"GET", "/v1/audit/head?x=y", "", b.auditor, 429})
 	for _, path := range reviewed {

@@ -24,12 +24,18 @@ func (b *bench) served(t *testing.T) {
 		{"GET", "/v1/servers?x=y", "", b.admin, 400},
 		{"GET", "/v1/servers/nowhere/tools", "", b.admin, 403},
 		{"POST", "/v1/servers/nowhere/import", "", b.admin, 403},
+		{"POST", "/v1/doctor", "", b.admin, 200},
+		{"GET", "/v1/doctor/patience", "", b.admin, 200},
+		{"GET", "/v1/doctor/patience?wait=1ms", "", b.admin, 200},
+		{"GET", "/v1/doctor/patience?wait=61m", "", b.admin, 400},
+		{"GET", "/v1/doctor/patience?wait=soon", "", b.admin, 400},
 		{"POST", "/v1/operations", `{"server":"records","tool":"whoami","request_key":"unfit","arguments":{"x":1}}`, nil, 400},
 	} {
 		b.over(t, a)
 	}
 	for _, at := range []struct{ method, path string }{
 		{"GET", "/v1/servers"}, {"GET", "/v1/servers/records/tools"}, {"POST", "/v1/servers/records/import"}, {"POST", "/v1/servers/records/probe"},
+		{"POST", "/v1/doctor"}, {"GET", "/v1/doctor/patience"},
 	} {
 		b.over(t, ask{at.method, at.path, "{}", b.admin, 400})
 		b.over(t, ask{at.method, at.path, "", stranger, 401})

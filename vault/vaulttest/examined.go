@@ -113,10 +113,7 @@ func (r *rig) otherRights(t *testing.T) {
 	}
 	lacks, excess := map[string]string{}, map[string]string{}
 	for _, right := range rights {
-		path := right.Path
-		if i := strings.Index(path, "nobody-"); i >= 0 {
-			path = path[:i] + "ANY" + strings.TrimLeft(path[i+len("nobody-"):], "abcdefghijklmnopqrstuvwxyz234567")
-		}
+		path := right.Pattern()
 		if l := right.Lacks(); len(l) > 0 {
 			lacks[path] = strings.Join(l, " ")
 		}
