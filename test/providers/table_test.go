@@ -3,6 +3,7 @@
 package providers_test
 
 import (
+	"crypto/rand"
 	"flag"
 	"fmt"
 	"os"
@@ -44,6 +45,7 @@ func columns(expiring map[string]subject) []column {
 		{"wrong audience", with(func(p provider) func(*profile) { return p.wrongAudience })},
 		{"wrong scope", with(func(p provider) func(*profile) { return p.wrongScope })},
 		{"wrong client secret", with(func(p provider) func(*profile) { return p.wrongSecret })},
+		{"a text that is no token", given(func(*testing.T, provider) string { return "nobody." + rand.Text() })},
 		{"revoked subject", given(func(t *testing.T, p provider) string { return p.revoked(t) })},
 		{"expired subject", given(func(t *testing.T, p provider) string { return expiring[p.name].expired(t) })},
 	}
