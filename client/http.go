@@ -28,24 +28,16 @@ type request struct {
 	actor        *string
 	body         []byte
 	waits        time.Duration // how long the broker may wait before it answers
+	accept       string        // empty: JSON
 }
 
 // exchange makes q once and reads the answer into out: 200 or 202, or an error.
 func (c *Client) exchange(ctx context.Context, q request, out any) (status int, failed *Error) {
-	header, failed := c.headers(ctx, q)
-	if failed != nil {
-		return 0, failed
-	}
 	bounded, cancel := context.WithTimeout(ctx, q.waits+answerTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(bounded, q.method, c.base+q.path, strings.NewReader(string(q.body)))
-	if err != nil {
-		return 0, &Error{Reason: fault.MalformedRequest, Detail: "the address cannot be used"}
-	}
-	req.Header = header
-	res, err := c.http.Do(req)
-	if err != nil {
-		return 0, lost(ctx, err, false)
+	res, failed := c.do(ctx, bounded, q)
+	if failed != nil {
+		return 0, failed
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, c.conf.MaxAnswer+1))
@@ -62,13 +54,31 @@ func (c *Client) exchange(ctx context.Context, q request, out any) (status int, 
 	return res.StatusCode, nil
 }
 
+// do makes q once. bounded is ctx with an end of the request's own.
+func (c *Client) do(ctx, bounded context.Context, q request) (*http.Response, *Error) {
+	header, failed := c.headers(ctx, q)
+	if failed != nil {
+		return nil, failed
+	}
+	req, err := http.NewRequestWithContext(bounded, q.method, c.base+q.path, strings.NewReader(string(q.body)))
+	if err != nil {
+		return nil, &Error{Reason: fault.MalformedRequest, Detail: "the address cannot be used"}
+	}
+	req.Header = header
+	res, err := c.http.Do(req)
+	if err != nil {
+		return nil, lost(ctx, err, false)
+	}
+	return res, nil
+}
+
 // headers are what q carries, the secrets among them.
 func (c *Client) headers(ctx context.Context, q request) (http.Header, *Error) {
 	bearer, err := c.conf.Bearer(ctx)
 	if err != nil {
 		return nil, &Error{Reason: fault.CallerUnknown, Detail: "Config.Bearer has none", cause: err}
 	}
-	h := http.Header{"Accept": {"application/json"}, "Authorization": {"Bearer " + bearer}}
+	h := http.Header{"Accept": {cmp.Or(q.accept, "application/json")}, "Authorization": {"Bearer " + bearer}}
 	if q.body != nil {
 		h.Set("Content-Type", "application/json")
 	}

@@ -49,8 +49,13 @@ func (c *Client) Cancel(ctx context.Context, actor, id string) (*Operation, erro
 // Wait asks until the operation has ended or, where it waits for a person, until that
 // person has decided: approved, Run with the same Key makes the call.
 func (c *Client) Wait(ctx context.Context, actor, id string) (*Operation, error) {
+	return c.until(ctx, func() (*Operation, *Error) { return c.get(ctx, actor, id) })
+}
+
+// until asks until there is nothing to wait for.
+func (c *Client) until(ctx context.Context, ask func() (*Operation, *Error)) (*Operation, error) {
 	for n := 0; ; n++ {
-		op, failed := c.patiently(ctx, func() (*Operation, *Error) { return c.get(ctx, actor, id) })
+		op, failed := c.patiently(ctx, ask)
 		if failed != nil || !op.waits() {
 			return op, errorOrNil(failed)
 		}

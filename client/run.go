@@ -32,6 +32,10 @@ type Call struct {
 	Supersedes string        // the id of the operation that this is to be the second run of
 	Zone       string        // less trust than the caller has
 	Timeout    time.Duration // shortens the operation's budget
+
+	// Progress, if not nil, is called with what the tool says while it works, between
+	// two reads: it must not wait.
+	Progress func(Progress)
 }
 
 // Run makes the call and returns when the tool has answered. Every other end is an
@@ -148,7 +152,14 @@ func (c *Client) begin(call Call) (*run, *Error) {
 }
 
 func (r *run) send(ctx context.Context) (*Operation, *Error) {
-	op, failed := r.c.operation(ctx, request{method: http.MethodPost, path: "/v1/operations", actor: &r.call.Actor, body: r.body, waits: patience}, r.meant)
+	q := request{method: http.MethodPost, path: "/v1/operations", actor: &r.call.Actor, body: r.body, waits: patience}
+	var op *Operation
+	var failed *Error
+	if r.call.Progress != nil {
+		op, failed = r.c.listen(ctx, q, r.call.Progress, r.meant)
+	} else {
+		op, failed = r.c.operation(ctx, q, r.meant)
+	}
 	r.open = r.open || failed != nil && failed.unclear
 	return op, failed
 }
@@ -162,6 +173,10 @@ func (r *run) ask(ctx context.Context) (*Operation, *Error) {
 }
 
 func (r *run) follow(ctx context.Context) (*Operation, *Error) {
+	if r.call.Progress != nil {
+		op, err := r.c.Follow(ctx, r.call.Actor, r.seen.ID, r.call.Progress)
+		return op, asError(err)
+	}
 	op, err := r.c.Wait(ctx, r.call.Actor, r.seen.ID)
 	return op, asError(err)
 }

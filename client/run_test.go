@@ -310,8 +310,11 @@ func serve(t *testing.T, answers ...answer) *broker {
 	return b
 }
 
-func (b *broker) client(t *testing.T) *client.Client {
-	c, err := client.New(client.Config{Address: "http://broker.example", Bearer: bearer, Dial: b.at.Dial})
+func (b *broker) client(t *testing.T) *client.Client { return b.clientOf(t, client.Config{}) }
+
+func (b *broker) clientOf(t *testing.T, conf client.Config) *client.Client {
+	conf.Address, conf.Bearer, conf.Dial = "http://broker.example", bearer, b.at.Dial
+	c, err := client.New(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
