@@ -63,9 +63,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 
 // invite shows what to try by hand while the demo serves.
 func invite(out io.Writer, rig *brokertest.Rig) error {
-	bearer := filepath.Join(rig.Dir, "bearer")
-	if err := os.WriteFile(bearer, []byte(rig.Bearer), 0o600); err != nil {
-		return err
+	bearer, admin := filepath.Join(rig.Dir, "bearer"), filepath.Join(rig.Dir, "admin-bearer")
+	for path, text := range map[string]string{bearer: rig.Bearer, admin: rig.AdminBearer()} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(out, `Serving until Ctrl-C. Try:
 
@@ -80,9 +82,10 @@ func invite(out io.Writer, rig *brokertest.Rig) error {
 
   go run ./cmd/broker call --api %[1]s --bearer-file %[2]s --actor user:7 --server archive --tool whoami
   go run ./cmd/broker grants explain --config %[3]s --caller gateway --actor user:8 --server records --tool whoami
+  go run ./cmd/broker doctor --api %[1]s --bearer-file %[2]s --actor user:7 --admin-bearer-file %[4]s
 
   and the page for reviewers, in a browser: %[1]s/ui/
   (sign in at the provider as 9, who may see and decide)
-`, rig.URL, bearer, rig.ConfigPath)
+`, rig.URL, bearer, rig.ConfigPath, admin)
 	return nil
 }
