@@ -16,6 +16,34 @@ import (
 	"onbehalf.internal/broker/brokertest"
 )
 
+// says answers one thing.
+func says(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+// standIn stands before the rig's broker, answers what is asked at one place itself, and
+// calls itself server.
+func standIn(t *testing.T, rig *brokertest.Rig, at string, answer http.HandlerFunc, server string) *httptest.Server {
+	t.Helper()
+	target, err := url.Parse(rig.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RequestURI() == at {
+			answer(w, r)
+			return
+		}
+		if server != "" {
+			w.Header().Set("Server", server)
+		}
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}).ServeHTTP(w, r)
+	}))
+}
+
 // TestDoctor: what stands between doctor and a broker, or in its place, is seen.
 // No result is printed, whatever comes.
 func TestDoctor(t *testing.T) {
@@ -25,16 +53,6 @@ func TestDoctor(t *testing.T) {
 	bearer := filepath.Join(t.TempDir(), "bearer")
 	if err := os.WriteFile(bearer, []byte(rig.Bearer), 0o600); err != nil {
 		t.Fatal(err)
-	}
-	target, err := url.Parse(rig.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	says := func(status int, body string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(status)
-			fmt.Fprint(w, body)
-		}
 	}
 	byID, all, byKey := "/v1/operations/"+first.ID, "/v1/operations", "/v1/operations?request_key=first"
 	moving := 0
@@ -60,13 +78,7 @@ func TestDoctor(t *testing.T) {
 		{"another by key", byKey, says(200, `{"id":"another"}`), 1, `is one thing by its id and another by its key`},
 		{"moving", byID, func(w http.ResponseWriter, _ *http.Request) { moving++; fmt.Fprint(w, moving) }, 1, `is one thing by its id and another by its key`},
 	} {
-		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.RequestURI() == tc.at {
-				tc.answer(w, r)
-				return
-			}
-			(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}).ServeHTTP(w, r)
-		}))
+		proxy := standIn(t, rig, tc.at, tc.answer, "")
 		var stdout, stderr bytes.Buffer
 		status := run(t.Context(), []string{"doctor", "--api", proxy.URL, "--bearer-file", bearer, "--actor", "user:7"},
 			world{func(string) string { return "" }, &stdout, &stderr, nil})
@@ -92,16 +104,6 @@ func TestDoctorAsAdmin(t *testing.T) {
 	for path, text := range map[string]string{admin: rig.AdminBearer(), gateway: rig.Bearer, unknown: "unknown-4711"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
-		}
-	}
-	target, err := url.Parse(rig.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	says := func(status int, body string) http.HandlerFunc {
-		return func(w http.ResponseWriter, _ *http.Request) {
-			w.WriteHeader(status)
-			fmt.Fprint(w, body)
 		}
 	}
 	hurried := func(w http.ResponseWriter, r *http.Request) { // as a gateway does whose time is over
@@ -133,16 +135,7 @@ func TestDoctorAsAdmin(t *testing.T) {
 		{"a connection that is cut", admin, wait, cut, "", 1, "NO  patience on the way to the broker: something cut the answer off after 0s", true},
 		{"an answer of another's", admin, wait, says(404, `{}`), "", 1, "NO  patience on the way to the broker: something answers with 404", true},
 	} {
-		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.RequestURI() == tc.at {
-				tc.answer(w, r)
-				return
-			}
-			if tc.server != "" {
-				w.Header().Set("Server", tc.server)
-			}
-			(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }}).ServeHTTP(w, r)
-		}))
+		proxy := standIn(t, rig, tc.at, tc.answer, tc.server)
 		args := []string{"doctor", "--api", proxy.URL, "--admin-bearer-file", tc.bearer}
 		if tc.patience {
 			args = append(args, "--patience")
