@@ -65,7 +65,7 @@ func TestRunWithProgress(t *testing.T) {
 	}{
 		{"well", []answer{streamed(begun, says, works, says, ended)}, "P ok 2"},
 		{"in doubt", []answer{streamed(begun, doubtful)}, "P wall_clock unknown 0"},
-		{"silence between heartbeats", []answer{streamed(begun, slow, slow, slow, ended)}, "P ok 0"},
+		{"silence between heartbeats", []answer{streamed(begun, slow, slow, slow, slow, slow, ended)}, "P ok 0"},
 		{"denied", []answer{problem(fault.NoGrant, "")}, "P no_grant 0"},
 		{"draining", []answer{problem(fault.Draining, ""), streamed(begun, ended)}, "PP ok 0"},
 		{"a progress that is none", []answer{streamed(begun, oddly, says, ended)}, "P ok 1"},

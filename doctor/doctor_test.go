@@ -312,6 +312,20 @@ func TestNobodysCredential(t *testing.T) {
 	}
 }
 
+// TestRefusedIsADenial: a dry exchange that is not allowed is in the audit as what it is.
+func TestRefusedIsADenial(t *testing.T) {
+	rig := brokertest.New(t, nil)
+	rig.Admin(t, "POST", "/v1/suspensions", `{"profile":"company","reason":"SEC-1"}`, nil)
+	examine(t, rig)
+	if err := rig.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	audit := rig.Audit(t)
+	if !strings.Contains(audit, `"kind":"denial","caller":"admin","server":"archive"`) || strings.Contains(audit, `"kind":"dry_exchange"`) || len(rig.Provider.Requests()) > 1 {
+		t.Errorf("%d requests, and the audit has\n%s", len(rig.Provider.Requests()), audit)
+	}
+}
+
 // TestOneAtATime: who asks while an examination is under way is told so.
 func TestOneAtATime(t *testing.T) {
 	rig := brokertest.New(t, nil)

@@ -28,7 +28,7 @@ func TestDry(t *testing.T) {
 	}))
 	defer p.Close()
 	s, err := policytest.Load(t.TempDir(), strings.NewReplacer("ISSUER", p.URL, "CLIENT", "broker", "AUTH", `auth: basic, key: "vault:kv/broker/client#key"`,
-		"require_act: broker}", "require_act: broker, require_subject: true}").Replace(config))
+		"require_act: CLIENT}", "require_act: broker, require_subject: true}").Replace(config))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,14 +40,12 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 	s := &Session{m: m, d: d}
 	switch auth := d.Server().Auth; {
 	case d.Dry():
-		s.closed = true
-		return s, fault.New("session.Open", fault.SessionClosed, "a dry exchange is for nobody, and opens no session")
+		return s.shut(fault.SessionClosed, "a dry exchange is for nobody, and opens no session")
 	case auth.Mode == "legacy" && auth.Credential.IsZero():
 	case auth.Mode == "legacy": // one credential for everything
 		s.source = m.stored(auth.Credential)
 	case d.Discovery() && auth.Discovery.IsZero():
-		s.closed = true // without a source a Session is an anonymous one
-		return s, fault.New("session.Open", fault.DiscoveryMissing, "")
+		return s.shut(fault.DiscoveryMissing, "")
 	case d.Discovery():
 		s.source = m.stored(auth.Discovery)
 	default:
@@ -55,6 +53,12 @@ func (m *Manager) Open(ctx context.Context, d policy.Decision) (*Session, error)
 		return s, s.delegate(ctx)
 	}
 	return s, nil
+}
+
+// shut closes a session that has no source: open, it would be an anonymous one.
+func (s *Session) shut(reason fault.Reason, detail string) (*Session, error) {
+	s.closed = true
+	return s, fault.New("session.Open", reason, detail)
 }
 
 // delegate runs subject credential → exchange → hold. It comes first, and again when

@@ -133,6 +133,7 @@ func TestDoctorAsAdmin(t *testing.T) {
 		{"nginx on the way", admin, "", nil, "nginx/1.29", 0, "--  way to the broker: nginx stands on this way; it gives up after 1m0s unless it is told otherwise", false},
 		{"an answer that is cut", admin, wait, hurried, "", 1, "NO  patience on the way to the broker: something cut the answer off after 100ms, and a call may take 1s", true},
 		{"a connection that is cut", admin, wait, cut, "", 1, "NO  patience on the way to the broker: something cut the answer off after 0s", true},
+		{"an answer too soon", admin, wait, says(200, `{}`), "", 1, "NO  patience on the way to the broker: an answer came after 0s, where one was to come after 1s: it is not the broker's", true},
 		{"an answer of another's", admin, wait, says(404, `{}`), "", 1, "NO  patience on the way to the broker: something answers with 404", true},
 	} {
 		proxy := standIn(t, rig, tc.at, tc.answer, tc.server)
