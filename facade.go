@@ -14,9 +14,11 @@ func (b *Broker) withFacade(next http.Handler) http.Handler {
 		return next
 	}
 	facade := mcpfacade.New(mcpfacade.Config{Runner: b.runner, Policy: b.policy, Origin: s.MCP.Origin, Version: Version, Log: b.log, Now: b.now})
+	route := func(r *http.Request) string { return mcpfacade.Route(r.URL.Path) }
+	counted := b.metrics.Counted(facade, route)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if mcpfacade.Takes(r.URL.Path) {
-			facade.ServeHTTP(w, r)
+		if route(r) != "" {
+			counted.ServeHTTP(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -121,7 +121,7 @@ func TestMetricsPage(t *testing.T) {
 // addresses somebody sends, the second one of a kind brings no new series, and
 // nothing of them is in one.
 func TestSeriesAreBounded(t *testing.T) {
-	rig := brokertest.New(t, &brokertest.Options{Config: withMetrics})
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string { return withMetrics(brokertest.Fronted(yaml)) }})
 	series := func() map[string]bool {
 		all := map[string]bool{}
 		for _, m := range seriesLine.FindAllStringSubmatch(scrape(t, rig), -1) {
@@ -141,6 +141,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		}
 		res.Body.Close()
 	}
+	mcp := http.Client{Transport: brokertest.Front{Rig: rig}}
 	odd := func(i int) {
 		name := fmt.Sprintf("odd%d", i)
 		rig.Call(t, brokertest.Call{Key: name, Run: name})
@@ -158,6 +159,15 @@ func TestSeriesAreBounded(t *testing.T) {
 		ask("GET", "/v1/servers/"+name+"/tools", rig.AdminBearer())
 		ask("ODD"+fmt.Sprint(i), "/v1/operations", rig.Bearer)
 		ask("GET", "/ui/"+name, rig.Bearer)
+		ask("GET", "/ui/operations/"+name, rig.Bearer)
+		ask("POST", "/mcp/"+name, rig.Bearer)
+		for _, path := range []string{"/mcp/", "/mcp/records/", "/.well-known/oauth-protected-resource/mcp/"} {
+			res, err := mcp.Get(brokertest.Origin + path + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+		}
 	}
 	odd(0)
 	before := series()
@@ -174,5 +184,56 @@ func TestSeriesAreBounded(t *testing.T) {
 	}
 	if len(before) < 50 {
 		t.Errorf("%d series: the test no longer reads them", len(before))
+	}
+}
+
+// TestRequestsAreCounted: those of MCP clients and of the page beside those of the API, by
+// their lines of the tables.
+func TestRequestsAreCounted(t *testing.T) {
+	rig := brokertest.New(t, &brokertest.Options{Config: func(yaml string) string { return withMetrics(brokertest.Fronted(yaml)) }})
+	const records = brokertest.Origin + "/mcp/records"
+	mcp := http.Client{Transport: brokertest.Front{Rig: rig}}
+	person := http.Client{Transport: brokertest.Front{Rig: rig, Token: rig.Token("7", records, nil)}}
+	page := http.Client{Transport: testhttp.Client.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	ask := func(client http.Client, method, address string) {
+		req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize",
+			"params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"desk","version":"1"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	ask(person, "POST", records)
+	ask(mcp, "POST", brokertest.Origin+"/mcp/archive")
+	ask(mcp, "GET", records+"/more")
+	ask(mcp, "GET", brokertest.Origin+"/.well-known/oauth-protected-resource/mcp/records")
+	for _, path := range []string{"/ui", "/ui/", "/ui/operations/some", "/ui/static/style.css", "/ui/some", "/some"} {
+		ask(page, "GET", rig.URL+path)
+	}
+	var got []string
+	for line := range strings.Lines(scrape(t, rig)) {
+		if series, ok := strings.CutPrefix(line, "broker_http_requests_total"); ok {
+			got = append(got, strings.TrimSpace(series))
+		}
+	}
+	want := []string{
+		`{route="/.well-known/oauth-protected-resource/mcp/{server}",status="200"} 1`,
+		`{route="/mcp/{server}",status="200"} 1`,
+		`{route="/mcp/{server}",status="401"} 1`,
+		`{route="/mcp/{server}",status="404"} 1`,
+		`{route="/ui",status="303"} 1`,
+		`{route="/ui/",status="303"} 1`,
+		`{route="/ui/operations/{id}",status="303"} 1`,
+		`{route="/ui/static/",status="200"} 1`,
+		`{route="other",status="401"} 1`,
+		`{route="other",status="404"} 1`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }

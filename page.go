@@ -20,8 +20,8 @@ func (b *Broker) withPage(api http.Handler) http.Handler {
 		return api
 	}
 	origin := cmp.Or(s.UI.Origin, b.Address())
-	page := webui.New(webui.Config{Runner: b.runner, Policy: b.policy, Ledger: b.ledger, Grants: b.grants(), Identity: b.store.Ledger, Catalogue: b.catalogue,
-		Auditors: b.auditors, Ready: b.Ready, SignIn: b.provider(origin), Origin: origin, Version: Version, Log: b.log, Now: b.now})
+	page := b.metrics.Counted(webui.New(webui.Config{Runner: b.runner, Policy: b.policy, Ledger: b.ledger, Grants: b.grants(), Identity: b.store.Ledger, Catalogue: b.catalogue,
+		Auditors: b.auditors, Ready: b.Ready, SignIn: b.provider(origin), Origin: origin, Version: Version, Log: b.log, Now: b.now}), webui.Route)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/ui" || strings.HasPrefix(r.URL.Path, "/ui/") {
 			page.ServeHTTP(w, r)

@@ -88,6 +88,42 @@ func (m *Metrics) request(route string, status int) {
 	m.requests.WithLabelValues(route, strconv.Itoa(status)).Inc()
 }
 
+// Counted is next with its requests counted beside those of the API. route names a
+// request by a closed list, once next has begun to answer it.
+func (m *Metrics) Counted(next http.Handler, route func(*http.Request) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := &counted{ResponseWriter: w, answered: func(status int) { m.request(route(r), status) }}
+		next.ServeHTTP(c, r)
+		c.status(http.StatusOK)
+	})
+}
+
+// A counted answer says its status once, when it begins: a stream may last.
+type counted struct {
+	http.ResponseWriter
+	answered func(status int) // nil: it was said
+}
+
+func (c *counted) status(status int) {
+	if c.answered != nil && status >= http.StatusOK {
+		c.answered(status)
+		c.answered = nil
+	}
+}
+
+func (c *counted) WriteHeader(status int) {
+	c.status(status)
+	c.ResponseWriter.WriteHeader(status)
+}
+
+func (c *counted) Write(b []byte) (int, error) {
+	c.status(http.StatusOK)
+	return c.ResponseWriter.Write(b)
+}
+
+// Unwrap is for [http.ResponseController].
+func (c *counted) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
 // vaultNumbers are [vault.Stats] as they are when somebody asks: one look for all.
 type vaultNumbers func() vault.Stats
 

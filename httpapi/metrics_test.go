@@ -1,7 +1,9 @@
 package httpapi_test
 
 import (
+	"io"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -67,5 +69,36 @@ func TestServerNumbers(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestCounted: an answer is counted once, when it begins, by the status that it has.
+func TestCounted(t *testing.T) {
+	m := httpapi.NewMetrics(func() int { return 0 }, func() vault.Stats { return vault.Stats{} }, func() []httpapi.Server { return nil })
+	shown := func(want string) {
+		t.Helper()
+		w := httptest.NewRecorder()
+		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if !strings.Contains(w.Body.String(), "\nbroker_http_requests_total{"+want+"\n") {
+			t.Errorf("no %s in\n%s", want, w.Body)
+		}
+	}
+	for route, answer := range map[string]func(http.ResponseWriter){
+		`route="nothing",status="200"} 1`: func(http.ResponseWriter) {},
+		`route="refused",status="404"} 1`: func(w http.ResponseWriter) { http.Error(w, "", http.StatusNotFound) },
+		`route="stream",status="200"} 1`: func(w http.ResponseWriter) {
+			w.WriteHeader(http.StatusEarlyHints)
+			io.WriteString(w, "one")
+			shown(`route="stream",status="200"} 1`)
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Error(err)
+			}
+			io.WriteString(w, "two")
+		},
+	} {
+		named := func(*http.Request) string { return strings.Split(route, `"`)[1] }
+		m.Counted(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }), named).
+			ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil))
+		shown(route)
 	}
 }

@@ -66,9 +66,15 @@ const (
 	serverPath   = "/mcp/"
 )
 
-// Takes reports whether an address is the façade's.
-func Takes(path string) bool {
-	return strings.HasPrefix(path, serverPath) || strings.HasPrefix(path, metadataPath+serverPath)
+// Route returns which of the façade's addresses a path is, without the name of the server;
+// "": it is none of them.
+func Route(path string) string {
+	for _, route := range []string{serverPath, metadataPath + serverPath} {
+		if strings.HasPrefix(path, route) {
+			return route + "{server}"
+		}
+	}
+	return ""
 }
 
 // versions are those that the façade speaks: those that our own client does.
@@ -78,7 +84,7 @@ var versions = []string{"2026-07-28", "2025-11-25", "2025-06-18"}
 // another.
 const idle = 30 * time.Minute
 
-// New returns the façade as a handler of the addresses that it [Takes].
+// New returns the façade as a handler of the addresses that have a [Route].
 func New(c Config) http.Handler {
 	f := &Facade{Config: c, sessions: map[string]string{}}
 	server := mcp.NewServer(&mcp.Implementation{Name: "onbehalf-broker", Version: c.Version}, &mcp.ServerOptions{

@@ -22,6 +22,7 @@
 package webui
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -82,6 +83,13 @@ func New(c Config) http.Handler {
 	})
 	mux.Handle("GET /ui/static/", static())
 	return u.guard(mux)
+}
+
+// Route returns which of the addresses a request was for that New's handler has answered:
+// a line of the table, or "other".
+func Route(r *http.Request) string {
+	_, path, _ := strings.Cut(r.Pattern, " ")
+	return cmp.Or(strings.TrimSuffix(path, "{$}"), "other")
 }
 
 // openAccess marks an address that needs nobody, anyone one that every role may use.
