@@ -271,17 +271,19 @@ func (w *writer) commit(batch []*request) error {
 	return w.interfere(Committed, batch)
 }
 
-func (w *writer) apply(batch []*request) (audit.Head, error) {
-	head := w.head
+// apply writes the rows of each request, and the records of all after them: what has to be
+// kept to undo a request is less then, and no record can fail for itself.
+func (w *writer) apply(batch []*request) (head audit.Head, err error) {
 	if err := w.exec(`BEGIN IMMEDIATE`); err != nil {
 		return head, err
 	}
 	for _, r := range batch {
-		next, err := w.applyOne(r, head)
-		if err != nil {
+		if err := w.applyOne(r); err != nil {
 			return head, err
 		}
-		head = next
+	}
+	if head, err = w.record(batch); err != nil {
+		return head, err
 	}
 	if err := w.interfere(Committing, batch); err != nil {
 		return head, err
@@ -289,45 +291,51 @@ func (w *writer) apply(batch []*request) (audit.Head, error) {
 	return head, w.exec(`COMMIT`)
 }
 
-// applyOne writes one request inside a savepoint and returns the head after it.
-func (w *writer) applyOne(r *request, head audit.Head) (audit.Head, error) {
+// applyOne writes the rows of one request inside a savepoint. What it returns ends the batch.
+func (w *writer) applyOne(r *request) error {
 	if err := w.exec(`SAVEPOINT request`); err != nil {
-		return head, err
+		return err
 	}
-	next, err := w.fill(r, head)
-	if err != nil {
-		r.err = err
-		next = head
+	if r.err = w.fill(r); r.err != nil {
 		if err := w.exec(`ROLLBACK TO request`); err != nil {
-			return head, err
+			return err
 		}
 	}
-	return next, w.exec(`RELEASE request`)
+	return w.exec(`RELEASE request`)
 }
 
-func (w *writer) fill(r *request, head audit.Head) (audit.Head, error) {
+func (w *writer) fill(r *request) error {
+	const op = "store.Commit"
 	if r.write != nil {
 		if err := r.write(&Tx{w}); err != nil {
-			return head, err
+			return err
 		}
-	}
-	if err := w.interfere(Applying, []*request{r}); err != nil {
-		return head, Failure("store.Commit", err)
 	}
 	for _, rec := range r.records {
-		next, err := w.insert(rec, head)
-		if err != nil {
-			return head, Failure("store.Commit", err)
+		if !rec.Kind.Known() {
+			return fault.New(op, fault.InternalError, fmt.Sprintf("no kind of record is called %q", rec.Kind))
 		}
-		head = next
+	}
+	return Failure(op, w.interfere(Applying, []*request{r}))
+}
+
+// record chains the records of the requests that were not undone.
+func (w *writer) record(batch []*request) (head audit.Head, err error) {
+	head = w.head
+	for _, r := range batch {
+		if r.err != nil {
+			continue
+		}
+		for _, rec := range r.records {
+			if head, err = w.insert(rec, head); err != nil {
+				return head, err
+			}
+		}
 	}
 	return head, nil
 }
 
 func (w *writer) insert(rec audit.Record, head audit.Head) (audit.Head, error) {
-	if !rec.Kind.Known() {
-		return head, fault.New("store.Commit", fault.InternalError, fmt.Sprintf("no kind of record is called %q", rec.Kind))
-	}
 	if rec.Time.IsZero() {
 		rec.Time = w.now()
 	}
