@@ -76,11 +76,11 @@ func written(b *testing.B) (n int64) {
 	return n
 }
 
-// random is an operation as the broker begins them: id and key by chance, and
+// random is an operation as the broker begins them: a new id, a key by chance, and
 // an actor that was asserted by name.
 func random(n int) ledger.Operation {
 	op := another(n)
-	op.ID, op.RequestKey, op.JTI, op.Hold = strings.ToLower(rand.Text()), rand.Text(), "", ledger.HoldHeld
+	op.ID, op.RequestKey, op.JTI, op.Hold = ledger.NewID(), rand.Text(), "", ledger.HoldHeld
 	return op
 }
 

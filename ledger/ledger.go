@@ -39,10 +39,13 @@ package ledger
 
 import (
 	"context"
+	"encoding/base32"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
@@ -65,7 +68,7 @@ const (
 
 // An Operation is one row.
 type Operation struct {
-	ID         string // made by the caller of Begin: strings.ToLower(rand.Text())
+	ID         string // made by the caller of Begin, see [NewID]
 	Caller     string
 	Actor      string
 	RequestKey string // unique within caller and actor
@@ -114,6 +117,16 @@ type Operation struct {
 	Audience string
 	Scopes   []string
 }
+
+// NewID names a new operation, in 26 characters. It is a UUIDv7 (RFC 9562), so that ids have
+// the order of time and what is written of new operations lies together in every index of ids.
+func NewID() string {
+	id := uuid.Must(uuid.NewV7())
+	return sorted.EncodeToString(id[:])
+}
+
+// sorted is base32 with an alphabet in the order of its values.
+var sorted = base32.NewEncoding("234567abcdefghijklmnopqrstuvwxyz").WithPadding(base32.NoPadding)
 
 // Retry is what a caller may do next. It is the advice of the outcome, but that a
 // call in doubt may be made again while the server remembers its key.
@@ -179,7 +192,7 @@ var errKnown = errors.New("the operation is known")
 // run_budget_spent or hour_budget_spent if there have been Calls enough; no_record
 // if this ledger cannot know whether the key has run, see [Ledger.Remembers]; one of
 // the store; or one of Vault's where results are sealed by a key there and it gives
-// no data key. It is asked for here since sealing happens inside the one writer.
+// no data key. It is asked for here since Finish waits for nothing.
 func (l *Ledger) Begin(ctx context.Context, op Operation, rec audit.Record) (_ Operation, begun bool, err error) {
 	return l.start(ctx, op, fault.Reserved, named(rec, audit.Decision, "", 0), func(tx *store.Tx, op *Operation) error { return use(tx, *op) })
 }
@@ -337,11 +350,16 @@ func (l *Ledger) send(ctx context.Context, id string, attempt int, rec audit.Rec
 // empty.
 func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, hold string, rec audit.Record) error {
 	rec.Legs = legs
-	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		if err := l.end(tx, id, attempt, out, legs, hold, rec.Time); err != nil {
+	sealed, err := l.sealed(id, result)
+	if err != nil {
+		return failure("ledger.Finish", err)
+	}
+	told := asJSON(legs)
+	err = l.store.Commit(ctx, func(tx *store.Tx) error {
+		if err := l.end(tx, id, attempt, out, told, hold, rec.Time); err != nil {
 			return err
 		}
-		return l.keep(tx, id, result)
+		return keep(tx, id, sealed)
 	}, ended(named(rec, audit.Outcome, id, attempt), out))
 	return failure("ledger.Finish", err)
 }
@@ -351,36 +369,44 @@ func (l *Ledger) Finish(ctx context.Context, id string, attempt int, out fault.O
 // word: ErrOrder if a later attempt has begun or an admin has said what became of it.
 // Updated is when the answer came.
 func (l *Ledger) Late(ctx context.Context, id string, attempt int, out fault.Outcome, result []byte, legs []audit.Leg, rec audit.Record) error {
+	if out.Evidence != fault.EvidencePeer || out.Ran == fault.RanNo || out.State.Open() {
+		return ErrOrder
+	}
 	rec.Legs = legs
-	err := l.store.Commit(ctx, func(tx *store.Tx) error {
-		if out.Evidence != fault.EvidencePeer || out.Ran == fault.RanNo || out.State.Open() {
-			return ErrOrder
-		}
+	sealed, err := l.sealed(id, result)
+	if err != nil {
+		return failure("ledger.Late", err)
+	}
+	err = l.store.Commit(ctx, func(tx *store.Tx) error {
 		if err := move(tx, `UPDATE operations SET `+outcomeColumns+`, legs = ?, late = 1 WHERE id = ? AND attempt = ? AND state = 'unknown'`,
 			append(l.outcomeValues(out, rec.Time), asJSON(legs), id, attempt)...); err != nil {
 			return err
 		}
-		return l.keep(tx, id, result)
+		return keep(tx, id, sealed)
 	}, ended(named(rec, audit.Late, id, attempt), out))
 	return failure("ledger.Late", err)
 }
 
-// keep keeps the result of an operation, if there is one.
-func (l *Ledger) keep(tx *store.Tx, id string, result []byte) error {
+// sealed is a result as it is kept, made before the commit: there all wait for one.
+func (l *Ledger) sealed(id string, result []byte) ([]byte, error) {
 	if result == nil {
+		return nil, nil
+	}
+	return l.conf.Box.Seal(result, id)
+}
+
+// keep keeps the result of an operation, if there is one.
+func keep(tx *store.Tx, id string, sealed []byte) error {
+	if sealed == nil {
 		return nil
 	}
-	sealed, err := l.conf.Box.Seal(result, id)
-	if err != nil {
-		return err
-	}
-	_, err = tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, sealed, id)
+	_, err := tx.Exec(`INSERT INTO results (operation, body, created) SELECT id, ?, created FROM operations WHERE id = ?`, sealed, id)
 	return err
 }
 
 // end moves an attempt to a state that Finish may reach. Without "sending" on
 // disk nothing can have run.
-func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, legs []audit.Leg, hold string, at time.Time) error {
+func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, legs, hold string, at time.Time) error {
 	switch out.State {
 	case fault.Succeeded, fault.ToolError, fault.RPCError, fault.PeerRefused, fault.NotSent, fault.InDoubt:
 	default:
@@ -391,7 +417,7 @@ func (l *Ledger) end(tx *store.Tx, id string, attempt int, out fault.Outcome, le
 		from = ` AND state IN ('reserved', 'sending')`
 	}
 	return move(tx, `UPDATE operations SET `+outcomeColumns+`, legs = ?, hold = ? WHERE id = ? AND attempt = ?`+from,
-		append(l.outcomeValues(out, at), asJSON(legs), hold, id, attempt)...)
+		append(l.outcomeValues(out, at), legs, hold, id, attempt)...)
 }
 
 const outcomeColumns = `state = ?, ran = ?, evidence = ?, cause = ?, updated = ?`
@@ -419,8 +445,9 @@ func move(tx *store.Tx, update string, args ...any) error {
 // joins the next commit, see [store.Store.CommitLater].
 func (l *Ledger) Dropped(ctx context.Context, id string, attempt int, hold string, legs []audit.Leg, rec audit.Record) error {
 	rec.Hold = hold
+	told := asJSON(legs)
 	err := l.store.CommitLater(ctx, func(tx *store.Tx) error {
-		_, err := tx.Exec(`UPDATE operations SET hold = ?, legs = ? WHERE id = ? AND attempt = ?`, hold, asJSON(legs), id, attempt)
+		_, err := tx.Exec(`UPDATE operations SET hold = ?, legs = ? WHERE id = ? AND attempt = ?`, hold, told, id, attempt)
 		return err
 	}, named(rec, audit.Drop, id, attempt))
 	return failure("ledger.Dropped", err)

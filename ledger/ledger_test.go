@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -659,6 +660,19 @@ func TestStoreIsAway(t *testing.T) {
 			t.Errorf("%s of a closed store = %v", name, err)
 		}
 		r.reopen()
+	}
+}
+
+// TestNewID: ids have the order in which they were made, and one form.
+func TestNewID(t *testing.T) {
+	form := regexp.MustCompile(`^[a-z2-7]{26}$`)
+	last := ""
+	for range 10_000 {
+		id := ledger.NewID()
+		if !form.MatchString(id) || id <= last {
+			t.Fatalf("%q after %q", id, last)
+		}
+		last = id
 	}
 }
 

@@ -56,7 +56,7 @@ func (l *Ledger) Recover(ctx context.Context) (notSent, inDoubt int, err error) 
 			if hold == "" && o.Profile != "" {
 				hold = HoldHeld
 			}
-			if err := l.end(tx, o.ID, o.Attempt, o.Outcome, o.Legs, hold, l.now()); err != nil {
+			if err := l.end(tx, o.ID, o.Attempt, o.Outcome, asJSON(o.Legs), hold, l.now()); err != nil {
 				return err
 			}
 		}

@@ -47,10 +47,13 @@ func put(tx *store.Tx, op Operation) error {
 }
 
 func byKey(tx *store.Tx, op Operation) (known Operation, found bool, err error) {
+	var id string // most keys are new, and one column is less to ask for than all
+	if found, err = tx.Scan([]any{&id}, `SELECT id FROM operations WHERE caller = ? AND actor = ? AND request_key = ?`,
+		op.Caller, op.Actor, op.RequestKey); !found {
+		return Operation{}, false, err
+	}
 	var r row
-	found, err = tx.Scan(r.dest(), selectResults+`WHERE caller = ? AND actor = ? AND request_key = ?`,
-		op.Caller, op.Actor, op.RequestKey)
-	if !found {
+	if found, err = tx.Scan(r.dest(), selectResults+`WHERE id = ?`, id); !found {
 		return Operation{}, false, err
 	}
 	known, err = r.operation()

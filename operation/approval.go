@@ -2,7 +2,6 @@ package operation
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -89,7 +88,7 @@ func (r *Runner) await(ctx context.Context, ask sealed, d policy.Decision, job l
 	}
 	id := job.ID
 	if id == "" {
-		id = strings.ToLower(rand.Text())
+		id = ledger.NewID()
 	}
 	if err := r.mayAsk(id); err != nil {
 		return r.notBegun(ctx, ask, job, err)

@@ -3,10 +3,8 @@ package operation
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
@@ -110,7 +108,7 @@ func New(c Config) *Runner {
 func (r *Runner) admit(ctx context.Context, ask sealed, d policy.Decision, id string) (*work, error) {
 	const op = "operation.admit"
 	if id == "" {
-		id = strings.ToLower(rand.Text())
+		id = ledger.NewID()
 	}
 	call, err := callOf(ask, d)
 	if err != nil {
