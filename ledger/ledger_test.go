@@ -680,14 +680,14 @@ func TestNewID(t *testing.T) {
 func TestIndexes(t *testing.T) {
 	r := newRig(t)
 	for query, index := range map[string]string{
-		`caller = '' AND actor = '' AND request_key = ''`:                                            "operations_key",
-		`caller = '' AND jti = '' AND jti <> '' AND NOT (actor = '' AND request_key = '')`:           "operations_jti",
-		`caller = '' AND actor = '' AND created >= 0 ORDER BY created DESC, id LIMIT 1`:              "operations_list",
-		`caller = '' AND state IN ('awaiting_approval', 'reserved', 'sending') ORDER BY created, id`: "operations_live",
-		`state IN ('awaiting_approval', 'reserved', 'sending') AND state <> 'awaiting_approval'`:     "operations_live",
+		`caller = '' AND actor = '' AND request_key = ''`:                                                               "operations_key",
+		`caller = '' AND jti = '' AND jti <> '' AND NOT (actor = '' AND request_key = '')`:                              "operations_jti",
+		`caller = '' AND actor = '' AND created >= 0 ORDER BY created DESC, id LIMIT 1`:                                 "operations_actor",
+		`caller = '' AND (state = 'awaiting_approval' OR state = 'reserved' OR state = 'sending') ORDER BY created, id`: "operations_live",
+		`(state = 'awaiting_approval' OR state = 'reserved' OR state = 'sending') AND state <> 'awaiting_approval'`:     "operations_live",
 		`hold = 'held'`:                         "operations_live",
 		`hold = 'pending' ORDER BY created, id`: "operations_pending",
-		`ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired') ORDER BY created DESC, id LIMIT 1`: "operations_doubt",
+		`ran = 'unknown' AND (state = 'unknown' OR state = 'rpc_error' OR state = 'expired') ORDER BY created DESC, id LIMIT 1`: "operations_doubt",
 	} {
 		rows, err := r.Store.Read().Query(`EXPLAIN QUERY PLAN SELECT * FROM operations WHERE ` + query)
 		if err != nil {

@@ -4,7 +4,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"onbehalf.internal/broker/audit"
 	"onbehalf.internal/broker/fault"
 	"onbehalf.internal/broker/store"
 )
@@ -25,13 +27,52 @@ func TestStartReadsLittle(t *testing.T) {
 		doubtOpen:                "operations_live",
 		leaveHolds:               "operations_live",
 	} {
-		var id, parent, unused int
-		var plan string
-		if err := s.Read().QueryRow(`EXPLAIN QUERY PLAN `+query, make([]any, strings.Count(query, "?"))...).Scan(&id, &parent, &unused, &plan); err != nil {
+		if plan := planOf(t, s, query); !strings.HasPrefix(plan, "SCAN operations USING INDEX "+index+"; ") {
+			t.Errorf("%s: %s", query, plan)
+		}
+	}
+}
+
+// TestSearchLooksAtSome: a page ends after so many operations, with what it has found; the
+// pages together have everything once, though some of it began at once.
+func TestSearchLooksAtSome(t *testing.T) {
+	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(t.TempDir(), "broker.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	now := time.Now()
+	l := New(s, Config{Now: func() time.Time { return now }})
+	for n, tool := range []string{"save", "find", "find", "find", "find", "save", "save", "find"} {
+		id := string(rune('a' + n))
+		if n%3 != 1 {
+			now = now.Add(time.Second)
+		}
+		if _, _, err := l.Begin(t.Context(), Operation{ID: id, RequestKey: id, Actor: "user:7", Tool: tool}, audit.Record{}); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.HasSuffix(plan, "USING INDEX "+index) {
-			t.Errorf("%s: %s", query, plan)
+	}
+	for look, want := range map[int]string{1: "g f - - a -", 2: "g f a -", 3: "g f - a", 4: "g f a", 7: "g f a -", 8: "g f a -", 9: "g f a"} {
+		var got []string
+		for after, first := (Place{}), true; first || after != (Place{}); first = false {
+			page, next, err := l.search(t.Context(), Search{Actor: "user:7", Tool: "save"}, after, 10, look)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, op := range page {
+				got = append(got, op.ID)
+			}
+			if len(page) == 0 {
+				got = append(got, "-")
+			}
+			if after = next; after != (Place{}) {
+				if parsed, err := ParsePlace(after.Words()); len(page) == 0 && (parsed != after || err != nil) {
+					t.Fatalf("%v: %v, %v", after, parsed, err)
+				}
+			}
+		}
+		if got := strings.Join(got, " "); got != want {
+			t.Errorf("looking at %d: %q, want %q", look, got, want)
 		}
 	}
 }
@@ -45,35 +86,37 @@ func TestSearchReadsLittle(t *testing.T) {
 	}
 	defer s.Close()
 	for want, search := range map[string]Search{
-		"sqlite_autoindex_operations_1 (id=?)":                               {ID: "x", Actor: "x"},
-		"operations_key (request_key=?)":                                     {RequestKey: "x", Server: "x"},
-		"operations_list (caller=? AND actor=? AND created>? AND created<?)": {Caller: "x", Actor: "x"},
-		"operations_actor (actor=? AND created>? AND created<?)":             {Actor: "x", Server: "x", State: fault.InDoubt},
-		"operations_server (server=? AND created>? AND created<?)":           {Server: "x", Tool: "x", State: fault.InDoubt},
-		"operations_live": {State: fault.Reserved},
+		"sqlite_autoindex_operations_1 (id=?)":                    {ID: "x", Actor: "x"},
+		"operations_key (request_key=?)":                          {RequestKey: "x", Server: "x"},
+		"operations_actor (actor=? AND created>? AND created<?)":  {Actor: "x", Caller: "x", Server: "x", State: fault.InDoubt},
+		"operations_live":                                         {State: fault.Reserved},
 		"operations_failed (state=? AND created>? AND created<?)": {State: fault.InDoubt},
 		"operations_age (created>? AND created<?)":                {State: fault.Succeeded, Caller: "x"},
 	} {
-		where, args := search.way()
-		rows, err := s.Read().Query(`EXPLAIN QUERY PLAN `+selectRows+where+inOrder, append(args, search.inOrder(Place{})...)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var plan string
-		for rows.Next() {
-			var id, parent, unused int
-			var step string
-			if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
-				t.Fatal(err)
-			}
-			plan += step + "; "
-		}
-		if !strings.Contains(plan, "INDEX "+want+";") {
-			t.Errorf("%+v: %s, want %s", search, plan, want)
-		}
+		where, _ := search.way()
 		few := search.ID != "" || search.RequestKey != "" || search.State.Open()
-		if strings.Contains(plan, "FOR ORDER BY") && !few {
-			t.Errorf("%+v: %s", search, plan)
+		for _, query := range []string{`SELECT created FROM operations ` + where + oldest, selectRows + where + between + filtered} {
+			plan := planOf(t, s, query)
+			if !strings.Contains(plan, "INDEX "+want+";") || strings.Contains(plan, "FOR ORDER BY") && !few {
+				t.Errorf("%+v: %s, want %s", search, plan, want)
+			}
 		}
 	}
+}
+
+func planOf(t *testing.T, s *store.Store, query string) (plan string) {
+	rows, err := s.Read().Query(`EXPLAIN QUERY PLAN `+query, make([]any, strings.Count(query, "?"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var id, parent, unused int
+		var step string
+		if err := rows.Scan(&id, &parent, &unused, &step); err != nil {
+			t.Fatal(err)
+		}
+		plan += step + "; "
+	}
+	return plan
 }

@@ -120,6 +120,6 @@ func resolutionColumn(word *Resolution) string {
 // first, at most limit operations, without results.
 func (l *Ledger) InDoubt(ctx context.Context, limit int) ([]Operation, error) {
 	// The condition is that of the index operations_doubt.
-	return l.all(ctx, "ledger.InDoubt", `WHERE ran = 'unknown' AND state IN ('unknown', 'rpc_error', 'expired')
+	return l.all(ctx, "ledger.InDoubt", `WHERE ran = 'unknown' AND (state = 'unknown' OR state = 'rpc_error' OR state = 'expired')
 		ORDER BY created DESC, id LIMIT ?`, max(limit, 0))
 }

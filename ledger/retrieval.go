@@ -40,7 +40,7 @@ func (l *Ledger) Open(ctx context.Context, caller string) ([]Operation, error) {
 }
 
 // open selects by the index operations_live, whose condition it repeats a part of.
-const open = `state IN ('awaiting_approval', 'reserved', 'sending')`
+const open = `(state = 'awaiting_approval' OR state = 'reserved' OR state = 'sending')`
 
 func (l *Ledger) one(ctx context.Context, op, where string, args ...any) (Operation, bool, error) {
 	list, err := l.query(ctx, selectResults+where, args...)

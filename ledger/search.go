@@ -2,10 +2,12 @@ package ledger
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"onbehalf.internal/broker/fault"
@@ -43,58 +45,83 @@ func ParsePlace(text string) (Place, error) {
 	return Place{}, errors.New("it is no place where a page ends")
 }
 
-// lookAt is how many operations one page of a search is made from at most: what no
-// index serves cannot keep a reader busy.
-const lookAt = 5000
+// lookAt is how many operations one page of a search is made from: what no index serves
+// cannot keep a reader busy.
+const lookAt = 20_000
 
 // Search returns the operations that s lets through after a place, newest first, at most
 // limit, without results. It may have none though there are more: as long as next is
 // not the zero Place.
 func (l *Ledger) Search(ctx context.Context, s Search, after Place, limit int) (found []Operation, next Place, err error) {
-	where, args := s.way()
-	looked := 0
-	var last Place
-	found = []Operation{}
-	err = l.each(ctx, selectRows+where+inOrder, append(args, s.inOrder(after)...), func(r *row) (bool, error) {
-		if len(found) == limit {
-			next = last
-			return false, nil
-		}
-		if last = (Place{store.TimeOf(r.created), r.op.ID}); s.lets(r.op) {
-			op, err := r.operation()
-			if err != nil {
-				return false, err
-			}
-			found = append(found, l.dated(l.vouched(op)))
-		}
-		if looked++; looked == lookAt {
-			next = last
-		}
-		return true, nil
-	})
+	found, next, err = l.search(ctx, s, after, limit, lookAt)
 	return found, next, store.Failure("ledger.Search", err)
 }
 
-// inOrder is the part of a search that is the same for all; its order is that of each
-// index below.
-const inOrder = ` AND created BETWEEN ? AND ? AND NOT (created = ? AND id <= ?) ORDER BY created DESC, id LIMIT ?`
+func (l *Ledger) search(ctx context.Context, s Search, after Place, limit, look int) (found []Operation, next Place, err error) {
+	where, args := s.way()
+	first, last := s.times(after)
+	more, err := l.oldest(ctx, &first, where, append(args, first, last, look-1)...)
+	if err != nil {
+		return nil, Place{}, err
+	}
+	args = append(args, first, last, store.Nanoseconds(after.Created), after.ID)
+	for _, field := range [...]string{s.RequestKey, s.Caller, s.Actor, s.Server, s.Tool, string(s.State)} {
+		args = append(args, field, field)
+	}
+	found, err = l.query(ctx, selectRows+where+between+filtered, append(args, limit+1)...)
+	switch {
+	case len(found) > limit:
+		found = found[:limit]
+		next = Place{found[limit-1].Created, found[limit-1].ID}
+	case more:
+		next = Place{store.TimeOf(first - 1), beforeAll}
+	}
+	return found, next, err
+}
 
-func (s Search) inOrder(after Place) []any {
-	newest := int64(math.MaxInt64)
+// beforeAll is an id that all are after.
+var beforeAll = strings.Repeat("2", 26)
+
+// between, and the order after it, are those of each index below.
+const (
+	between  = ` AND created BETWEEN ? AND ?`
+	oldest   = between + ` ORDER BY created DESC LIMIT 1 OFFSET ?`
+	filtered = ` AND NOT (created = ? AND id <= ?) AND (? = '' OR request_key = ?) AND (? = '' OR caller = ?) AND (? = '' OR actor = ?)
+		AND (? = '' OR server = ?) AND (? = '' OR tool = ?) AND (? = '' OR state = ?) ORDER BY created DESC, id LIMIT ?`
+)
+
+// oldest sets first to where a page ends that looks at so many operations, if there may
+// be more.
+func (l *Ledger) oldest(ctx context.Context, first *int64, where string, args ...any) (more bool, err error) {
+	stmt, err := l.statement(`SELECT created FROM operations ` + where + oldest)
+	if err != nil {
+		return false, err
+	}
+	err = stmt.QueryRowContext(ctx, args...).Scan(first)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
+	}
+	return true, err
+}
+
+// times are those of the oldest and of the newest operation that there can be after a place.
+func (s Search) times(after Place) (first, last int64) {
+	last = math.MaxInt64
 	if !s.Until.IsZero() {
-		newest = s.Until.UnixNano() - 1
+		last = s.Until.UnixNano() - 1
 	}
 	if !after.Created.IsZero() {
-		newest = min(newest, after.Created.UnixNano())
+		last = min(last, after.Created.UnixNano())
 	}
-	return []any{store.Nanoseconds(s.Since), newest, store.Nanoseconds(after.Created), after.ID, lookAt}
+	return store.Nanoseconds(s.Since), last
 }
 
 // failed selects by the index operations_failed, open by operations_live. The other
 // states are frequent: they are met on the way through the newest.
-const failed = `state IN ('tool_error', 'rpc_error', 'refused', 'not_sent', 'unknown', 'resolved_ran', 'resolved_not_ran')`
+const failed = `(state = 'tool_error' OR state = 'rpc_error' OR state = 'refused' OR state = 'not_sent'
+	OR state = 'unknown' OR state = 'resolved_ran' OR state = 'resolved_not_ran')`
 
-// way is how the operations are found that lets looks at: by the index that leaves the
+// way is how the operations are found that a page looks at: by the index that leaves the
 // fewest.
 func (s Search) way() (where string, args []any) {
 	switch {
@@ -102,28 +129,12 @@ func (s Search) way() (where string, args []any) {
 		return `WHERE id = ?`, []any{s.ID}
 	case s.RequestKey != "": // operations_key
 		return `WHERE request_key = ?`, []any{s.RequestKey}
-	case s.Actor != "" && s.Caller != "": // operations_list
-		return `WHERE caller = ? AND actor = ?`, []any{s.Caller, s.Actor}
-	case s.Actor != "": // operations_actor
+	case s.Actor != "": // operations_actor, which has the caller
 		return `WHERE actor = ?`, []any{s.Actor}
-	case s.Server != "" && s.Tool != "": // operations_server, which has the tool
-		return `WHERE server = ? AND tool = ?`, []any{s.Server, s.Tool}
-	case s.Server != "": // operations_server
-		return `WHERE server = ?`, []any{s.Server}
 	case s.State.Open(): // operations_live: there are few
 		return `WHERE id IN (SELECT id FROM operations WHERE ` + open + `) AND state = ?`, []any{string(s.State)}
 	case s.State != "" && s.State != fault.Succeeded && s.State != fault.Expired: // operations_failed
 		return `WHERE ` + failed + ` AND state = ?`, []any{string(s.State)}
 	}
 	return `WHERE TRUE`, nil // operations_age
-}
-
-func (s Search) lets(op Operation) bool {
-	for _, field := range [...][2]string{{s.ID, op.ID}, {s.RequestKey, op.RequestKey}, {s.Caller, op.Caller}, {s.Actor, op.Actor},
-		{s.Server, op.Server}, {s.Tool, op.Tool}, {string(s.State), string(op.Outcome.State)}} {
-		if field[0] != "" && field[0] != field[1] {
-			return false
-		}
-	}
-	return true
 }

@@ -175,7 +175,8 @@ func TestUsesSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = db.Exec(`DROP TABLE uses; DROP TABLE copied; DROP TABLE cut; DROP INDEX heads_age; DELETE FROM migrations WHERE number >= ?`, store.CountsUses)
+	_, err = db.Exec(`CREATE INDEX operations_list ON operations (caller, actor, created); CREATE INDEX operations_server ON operations (server, created, tool);
+		DROP TABLE uses; DROP TABLE copied; DROP TABLE cut; DROP INDEX heads_age; DELETE FROM migrations WHERE number >= ?`, store.CountsUses)
 	if err := errors.Join(err, db.Close()); err != nil {
 		t.Fatal(err)
 	}
