@@ -33,6 +33,21 @@ func TestStartReadsLittle(t *testing.T) {
 	}
 }
 
+// TestConditionsAreSpelledOut: one with IN costs a table of its words with every row, see
+// docs/decisions/0041.
+func TestConditionsAreSpelledOut(t *testing.T) {
+	s, err := store.Open(t.Context(), store.Config{Path: filepath.Join(t.TempDir(), "broker.db")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var all, dear int
+	const count = `SELECT COUNT(*), COALESCE(SUM(sql LIKE '% IN (%'), 0) FROM sqlite_schema WHERE type = 'index' AND sql LIKE '%WHERE%'`
+	if err := s.Read().QueryRow(count).Scan(&all, &dear); err != nil || all < 8 || dear != 0 {
+		t.Errorf("%d of %d conditions have IN, %v", dear, all, err)
+	}
+}
+
 // TestSearchLooksAtSome: a page ends after so many operations, with what it has found; the
 // pages together have everything once, though some of it began at once.
 func TestSearchLooksAtSome(t *testing.T) {
