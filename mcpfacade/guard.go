@@ -47,15 +47,18 @@ func (f *Facade) guard(next http.Handler) http.Handler {
 }
 
 // refuse answers a request that began nothing, as the HTTP API does (RFC 9457). Who needs a
-// token is told where to get one (RFC 9728 §5.1).
+// token is told where to get one (RFC 9728 §5.1), and with which scopes (RFC 6750 §3).
 func (f *Facade) refuse(w http.ResponseWriter, server string, err error) {
 	e := f.classified(err)
 	status := fault.Status(e.Reason)
 	challenge := `Bearer resource_metadata="` + f.Origin + metadataPath + serverPath + server + `"`
+	if scopes := f.scopes(); len(scopes) > 0 {
+		challenge += `, scope="` + strings.Join(scopes, " ") + `"`
+	}
 	switch {
 	case e.Reason == fault.InsufficientScope:
 		status = http.StatusForbidden
-		w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope", scope="`+strings.Join(f.scopes(), " ")+`"`)
+		w.Header().Set("WWW-Authenticate", challenge+`, error="insufficient_scope"`)
 	case e.Reason == fault.CallerUnknown && serverName.MatchString(server):
 		w.Header().Set("WWW-Authenticate", challenge)
 	case status == http.StatusUnauthorized:

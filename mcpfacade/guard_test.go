@@ -33,7 +33,7 @@ func TestTokens(t *testing.T) {
 		{"an assertion", r.Assert("user:7"), 401, fault.AssertionInvalid, `error="invalid_token"`},
 		{"the gateway's bearer", r.Bearer, 401, fault.AssertionInvalid, `error="invalid_token"`},
 		{"what a server was sent", r.Provider.Mint("user:7", 1e12), 401, fault.AssertionInvalid, `error="invalid_token"`},
-		{"without a scope", r.Token("7", resource("records"), nil), 403, fault.InsufficientScope, `error="insufficient_scope", scope="mcp"`},
+		{"without a scope", r.Token("7", resource("records"), nil), 403, fault.InsufficientScope, `error="insufficient_scope"`},
 		{"of another person", r.Token("6", resource("records"), scoped), 403, fault.ActorNotAllowed, ""},
 	} {
 		a := send(t, r, "POST", resource("records"), row.token, initialize, nil)
@@ -41,7 +41,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %d %s %s", row.name, a.Status, a.Reason, a.Body)
 		}
 		challenge := a.Header.Get("WWW-Authenticate")
-		where := `Bearer resource_metadata="` + brokertest.Origin + `/.well-known/oauth-protected-resource/mcp/records"`
+		where := `Bearer resource_metadata="` + brokertest.Origin + `/.well-known/oauth-protected-resource/mcp/records", scope="mcp"`
 		if told := row.status == 401 || row.reason == fault.InsufficientScope; told != strings.HasPrefix(challenge, where) || !strings.Contains(challenge, row.challenge) ||
 			row.challenge == "" && strings.Contains(challenge, "error=") {
 			t.Errorf("%s: WWW-Authenticate: %s", row.name, challenge)
