@@ -10,7 +10,9 @@
 //	keycloak.go the identity provider that most companies run
 //	oidcprovider.go
 //	            an engine for identity providers, whose exchange is ours
-//	realm.go    what the last two have in common: one person and one broker
+//	login.go    the same engine, where people sign in for a client
+//	realm.go    what keycloak.go and oidcprovider.go have in common: one person
+//	            and one broker
 //	token.go    how a test gets a subject token from them
 //	openbao.go  a Vault of other hands
 //	axe.go      rules for pages that everybody can use
@@ -26,7 +28,8 @@
 //
 // It imports nothing of ours, so that no mistake of ours is on both sides. It
 // does not bend a counterpart into what we expect: but for the address that one of
-// them listens on (servers.go) and for the grant that one of them lacks
-// (oidcprovider.go), each is as it is shipped, and its oddities are what the
+// them listens on (servers.go), for the grant that one of them lacks
+// (oidcprovider.go), and for documents on loopback and tokens that are an hour old
+// (login.go), each is as it is shipped, and its oddities are what the
 // tests are about.
 package counterparts
