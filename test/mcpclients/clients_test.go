@@ -1,4 +1,4 @@
-//go:build real
+//go:build real || interop
 
 package mcpclients
 
@@ -18,13 +18,23 @@ import (
 // newRig is a broker that MCP clients come to by the address that it has.
 func newRig(t *testing.T) *brokertest.Rig {
 	t.Helper()
+	address := freeAddress(t)
+	return imported(t, brokertest.Options{API: address, Config: brokertest.FrontedAt("http://" + address)})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := l.Addr().String()
-	l.Close()
-	r := brokertest.New(t, &brokertest.Options{API: address, Config: brokertest.FrontedAt("http://" + address)})
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func imported(t *testing.T, o brokertest.Options) *brokertest.Rig {
+	t.Helper()
+	r := brokertest.New(t, &o)
 	for _, server := range []string{"records", "archive"} {
 		if a := r.Admin(t, "POST", "/v1/servers/"+server+"/import", "", nil); a.Status != http.StatusOK {
 			t.Fatalf("%d %s", a.Status, a.Body)
@@ -33,14 +43,15 @@ func newRig(t *testing.T) *brokertest.Rig {
 	return r
 }
 
+func typescript(library string) func(testing.TB, counterparts.Visit) counterparts.Seen {
+	return func(t testing.TB, v counterparts.Visit) counterparts.Seen {
+		return counterparts.TypeScriptClient(t, library, v)
+	}
+}
+
 // TestClients: each library, in each era that it speaks, lists and calls as two people, and
 // each person's call reaches the server by a token of its own.
 func TestClients(t *testing.T) {
-	typescript := func(library string) func(testing.TB, counterparts.Visit) counterparts.Seen {
-		return func(t testing.TB, v counterparts.Visit) counterparts.Seen {
-			return counterparts.TypeScriptClient(t, library, v)
-		}
-	}
 	for _, row := range []struct {
 		name  string
 		mode  string
