@@ -40,7 +40,7 @@ func (e *examination) file() Finding {
 	case err != nil:
 		return wrong(about, "the file has problems now; what was read before is in force", "broker check --config "+e.snapshot.Path)
 	case fresh.Hash != e.snapshot.Hash:
-		return wrong(about, "the file is not the one that is in force", "broker check --config "+e.snapshot.Path+"\nkill -HUP of the broker; what it refuses to reload is in its log, and takes a restart")
+		return wrong(about, "the file is not the one that is in force", "broker check --config "+e.snapshot.Path+"\nkill -HUP PID, or systemctl reload broker; what it refuses to reload is in its log, and takes a restart")
 	}
 	return ok(about, fmt.Sprintf("%q is in force: servers %d, profiles %d", e.snapshot.Path, len(e.snapshot.Servers()), len(e.snapshot.Profiles())))
 }

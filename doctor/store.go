@@ -45,7 +45,7 @@ func disk(about, folder string, d store.Disk) Finding {
 	case d.Passing != "":
 		return note(about, fmt.Sprintf("%q is on %s: the ledger is gone with the machine or container, and retrieval with it", folder, d.Passing), "put store.path on a volume")
 	case d.Free < little:
-		return note(about, free, "watch it: broker_store_… and the node's own metrics")
+		return note(about, free, "df -h "+folder+" now and then, or the node's own metrics")
 	}
 	return ok(about, free)
 }
