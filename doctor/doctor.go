@@ -80,18 +80,14 @@ func (d *Doctor) Examine(ctx context.Context, by identity.Caller) ([]Finding, er
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	e := &examination{Doctor: d, snapshot: d.Policy.Current(), by: by}
-	parts := []func(context.Context) []Finding{e.configuration, e.store, e.vault, e.providers, e.servers, e.ways}
-	found := make([][]Finding, len(parts))
-	var all sync.WaitGroup
-	for i, part := range parts {
-		all.Go(func() { found[i] = part(ctx) })
-	}
-	all.Wait()
-	var findings []Finding
-	for _, f := range found {
-		findings = append(findings, f...)
-	}
-	return findings, nil
+	parts := []part{{"configuration", e.configuration}, {"database", e.store}, {"vault", e.vault}, {"providers", e.providers}, {"servers", e.servers}, {"ways", e.ways}}
+	about := func(p part) string { return p.about }
+	return each(ctx, len(parts), parts, about, func(ctx context.Context, p part) []Finding { return p.look(ctx) }), nil
+}
+
+type part struct {
+	about string
+	look  func(context.Context) []Finding
 }
 
 // An examination is of one snapshot.
@@ -101,9 +97,11 @@ type examination struct {
 	by       identity.Caller
 }
 
-// each looks at every one of a list, a few at a time, and keeps their order.
-func each[T any](ctx context.Context, list []T, about func(T) string, look func(context.Context, T) []Finding) []Finding {
-	const atOnce = 4
+// few is how many servers and providers are looked at side by side.
+const few = 4
+
+// each looks at every one of a list, so many at once, and keeps their order.
+func each[T any](ctx context.Context, atOnce int, list []T, about func(T) string, look func(context.Context, T) []Finding) []Finding {
 	found := make([][]Finding, len(list))
 	room := make(chan struct{}, atOnce)
 	var all sync.WaitGroup
@@ -111,6 +109,11 @@ func each[T any](ctx context.Context, list []T, about func(T) string, look func(
 		all.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
+			defer func() {
+				if recover() != nil { // it must not end the operations of others
+					found[i] = []Finding{wrong(about(one), "not looked at: a defect of the broker's own", "tell those who make it")}
+				}
+			}()
 			if ctx.Err() != nil {
 				found[i] = []Finding{wrong(about(one), "not looked at: the time for an examination was over", "ask again when the others are well")}
 				return

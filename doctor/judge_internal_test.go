@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"crypto/x509"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"onbehalf.internal/broker/fault"
+	"onbehalf.internal/broker/identity"
 	"onbehalf.internal/broker/policy"
 	"onbehalf.internal/broker/store"
 )
@@ -129,5 +131,31 @@ func TestUses(t *testing.T) {
 	}
 	if len(all) < 4 || left != 0 {
 		t.Errorf("%d uses, %d are left", len(all), left)
+	}
+}
+
+// TestDefects: what panics while it is looked at is a finding, and what there was no time
+// for is one.
+func TestDefects(t *testing.T) {
+	s, err := policy.Load("../configs/profiles.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &Doctor{Policy: policy.NewHolder(s)} // without anything else
+	findings, err := d.Examine(t.Context(), identity.Caller{})
+	defects := 0
+	for _, f := range findings {
+		if f.Says == "not looked at: a defect of the broker's own" {
+			defects++
+		}
+	}
+	if err != nil || defects < 3 {
+		t.Errorf("%d defects, %v: %+v", defects, err, findings)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	late := each(ended, few, []string{"a", "b"}, func(s string) string { return s }, func(context.Context, string) []Finding { t.Error("looked"); return nil })
+	if len(late) != 2 || late[1].About != "b" || late[1].State != Wrong || !strings.Contains(late[1].Says, "the time for an examination was over") {
+		t.Errorf("%+v", late)
 	}
 }

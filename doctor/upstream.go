@@ -47,7 +47,7 @@ func (e *examination) providers(ctx context.Context) []Finding {
 		}
 	}
 	about := func(v *policy.Server) string { return "provider " + v.Auth.Profile }
-	return each(ctx, ask, about, func(ctx context.Context, v *policy.Server) []Finding {
+	return each(ctx, few, ask, about, func(ctx context.Context, v *policy.Server) []Finding {
 		if !e.lists(v) {
 			return e.unlisted(about(v), v)
 		}
@@ -97,7 +97,7 @@ func ofProvider(p *policy.Profile, v *policy.Server, r fault.Reason) string {
 // servers probes each server.
 func (e *examination) servers(ctx context.Context) []Finding {
 	about := func(v *policy.Server) string { return "server " + v.ID }
-	return each(ctx, e.used(), about, func(ctx context.Context, v *policy.Server) []Finding {
+	return each(ctx, few, e.used(), about, func(ctx context.Context, v *policy.Server) []Finding {
 		if !e.lists(v) {
 			return e.unlisted(about(v), v)
 		}

@@ -105,7 +105,7 @@ func (e *examination) ends() (ends []end) {
 // went through: proxies, clock and certificate. Whether it answers as it should is not
 // asked here.
 func (e *examination) ways(ctx context.Context) []Finding {
-	return each(ctx, e.ends(), func(w end) string { return w.about }, e.way)
+	return each(ctx, few, e.ends(), func(w end) string { return w.about }, e.way)
 }
 
 func (e *examination) way(ctx context.Context, w end) []Finding {
