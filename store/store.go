@@ -8,7 +8,8 @@
 // What always holds:
 //
 //   - When Commit returns nil, rows and records are on disk and survive the
-//     end of the process and of the machine (WAL, synchronous=FULL).
+//     end of the process and of the machine (WAL, synchronous=FULL). A commit into
+//     files that were removed or replaced under us is one that failed.
 //   - Records of all requests form one chain, see package audit. It begins with the
 //     first record, or after the cut that a record of it speaks of.
 //   - A request that fails undoes itself and nothing else.
@@ -131,6 +132,9 @@ func (s *Store) open(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	if err := s.begin(ctx, c.Now()); err != nil {
+		return err
+	}
+	if s.writer.files, err = filesOf(path); err != nil {
 		return err
 	}
 	s.read, err = openReaders(ctx, path)
@@ -325,10 +329,14 @@ func Failure(op string, err error) error {
 	return fault.New(op, fault.StoreFailed, resultCode(err))
 }
 
-// resultCode names the failure by a number (https://sqlite.org/rescode.html).
+// resultCode names the failure by a number (https://sqlite.org/rescode.html), or says
+// that it is not SQLite's.
 func resultCode(err error) string {
 	if code := (*sqlite.Error)(nil); errors.As(err, &code) {
 		return fmt.Sprintf("SQLite result code %d", code.Code())
+	}
+	if errors.Is(err, errTaken) {
+		return errTaken.Error()
 	}
 	return ""
 }

@@ -179,6 +179,7 @@ type writer struct {
 	conn     *sql.Conn
 	prepared map[string]*sql.Stmt
 	head     audit.Head
+	files    files
 	now      func() time.Time
 	tamper   func(Moment, []audit.Record) error
 }
@@ -268,6 +269,9 @@ func (w *writer) commit(batch []*request) error {
 		return err
 	}
 	w.head = head
+	if err := w.files.still(); err != nil {
+		return err
+	}
 	return w.interfere(Committed, batch)
 }
 
