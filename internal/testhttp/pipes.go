@@ -17,9 +17,11 @@ type Pipes struct {
 }
 
 // OnPipes serves h until the test ends. In a bubble, call it there.
-func OnPipes(t testing.TB, h http.Handler) *Pipes {
+func OnPipes(t testing.TB, h http.Handler) *Pipes { return OnServer(t, &http.Server{Handler: h}) }
+
+// OnServer is OnPipes for a server with limits of its own.
+func OnServer(t testing.TB, s *http.Server) *Pipes {
 	p := &Pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
-	s := &http.Server{Handler: h}
 	over := make(chan struct{})
 	go func() { s.Serve(p); close(over) }()
 	t.Cleanup(func() { s.Close(); <-over })
