@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,18 +15,9 @@ import (
 // process. Nobody is told that it is on disk, and nothing more is written.
 func TestFilesTakenAway(t *testing.T) {
 	take := map[string]func(path string) error{
-		"removed": os.Remove,
-		"moved":   func(path string) error { return os.Rename(path, path+".old") },
-		"replaced": func(path string) error {
-			text, err := os.ReadFile(path)
-			if err == nil {
-				err = os.Remove(path)
-			}
-			if err == nil {
-				err = os.WriteFile(path, text, 0o600)
-			}
-			return err
-		},
+		"removed":  os.Remove,
+		"moved":    func(path string) error { return os.Rename(path, path+".old") },
+		"replaced": func(path string) error { return errors.Join(os.Remove(path), os.WriteFile(path, nil, 0o600)) },
 	}
 	for _, suffix := range []string{"", "-wal", ".lock"} {
 		for name, take := range take {
