@@ -61,7 +61,8 @@ func (c *Client) listen(ctx context.Context, q request, progress func(Progress),
 			if failed = meantBy(data, &op, meant); failed == nil {
 				seen = &op
 			}
-			return failed != nil || event == "outcome"
+			asks := q.method == http.MethodPost && op.State == fault.AwaitingApproval // to wait for the person is Follow's
+			return failed != nil || event == "outcome" || asks
 		}
 		return false
 	}

@@ -16,6 +16,8 @@ import (
 	"onbehalf.internal/broker/internal/devmcp"
 )
 
+const awaiting = `"state":"awaiting_approval","ran":"no","evidence":"local","retry":"wait","approval":{"digest":"sha256:1","expires":"2027-01-31T12:00:00Z"}`
+
 // An event is one of a stream's, or what becomes of the stream.
 type event func(w http.ResponseWriter, key string)
 
@@ -43,6 +45,8 @@ func streamed(events ...event) answer {
 
 var (
 	begun    = operation("operation", `"state":"sending","ran":"unknown","evidence":"none","retry":"wait"`)
+	asking   = operation("operation", awaiting)
+	approved = operation("outcome", strings.Replace(awaiting, `"expires"`, `"decision":"approved","expires"`, 1))
 	ended    = operation("outcome", `"state":"succeeded","ran":"yes","evidence":"peer","retry":"never","result":{"content":[]}`)
 	doubtful = operation("outcome", `"state":"unknown","ran":"unknown","evidence":"none","retry":"never_without_looking","cause":"wall_clock"`)
 	odder    = operation("outcome", `"state":"succeeded","ran":"yes","evidence":"peer","retry":"safe"`)
@@ -65,6 +69,7 @@ func TestRunWithProgress(t *testing.T) {
 	}{
 		{"well", []answer{streamed(begun, says, works, says, ended)}, "P ok 2"},
 		{"in doubt", []answer{streamed(begun, doubtful)}, "P wall_clock unknown 0"},
+		{"an approval is asked for", []answer{streamed(asking, quiet)}, "P  awaiting_approval 0"},
 		{"silence between heartbeats", []answer{streamed(begun, slow, slow, slow, slow, slow, ended)}, "P ok 0"},
 		{"denied", []answer{problem(fault.NoGrant, "")}, "P no_grant 0"},
 		{"draining", []answer{problem(fault.Draining, ""), streamed(begun, ended)}, "PP ok 0"},
@@ -107,6 +112,18 @@ func TestRunWithProgress(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFollowTheApproval: Follow waits for the person, through what cuts it off.
+func TestFollowTheApproval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		of := func(e event) event { return func(w http.ResponseWriter, _ string) { e(w, "a-key") } }
+		b := serve(t, streamed(of(asking), slow, broken), streamed(of(asking)), streamed(of(asking), slow, slow, of(approved)))
+		op, err := b.client(t).Follow(t.Context(), "user:7", opID, nil)
+		if err != nil || op.Approval == nil || op.Approval.Decision != "approved" || b.asked() != "III" {
+			t.Errorf("%s: %+v, %v", b.asked(), op, err)
+		}
+	})
 }
 
 // TestProgress: what a tool says is heard while it works, by who made the call and by who
