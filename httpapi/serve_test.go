@@ -45,7 +45,8 @@ func TestSlowClients(t *testing.T) {
 					}
 				})
 				io.Copy(io.Discard, c) // until the server hangs up
-				if took := time.Since(began); took != tc.took {
+				// Newer versions of net/http leave an answer half a second before they hang up.
+				if took := time.Since(began); took != tc.took && took != tc.took+500*time.Millisecond {
 					t.Errorf("it was served for %v, want %v", took, tc.took)
 				}
 				sender.Wait()
