@@ -123,27 +123,13 @@ func (s *Snapshot) Decide(q Question, at time.Time) (Decision, error) {
 // credential; a legacy server has one credential for everything. It can never
 // allow a tool call. The error is a *fault.Error of kind denied.
 func (s *Snapshot) DecideDiscovery(c identity.Caller, server string, at time.Time) (Decision, error) {
-	t := &trial{snapshot: s, at: at, caller: c.ID(), server: server}
-	if reason := t.first(discovery); reason != fault.None {
-		return Decision{}, t.refusal("policy.DecideDiscovery", reason)
-	}
-	return Decision{&decided{
-		q: Question{Caller: c, Server: server}, server: t.srv, profile: t.profile,
-		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true,
-	}}, nil
+	return s.discover("policy.DecideDiscovery", discovery, decided{q: Question{Caller: c, Server: server}}, at)
 }
 
 // DecideScheduled is DecideDiscovery for what the broker does by itself, where the
 // operator has it import or probe a server every so often.
 func (s *Snapshot) DecideScheduled(server string, at time.Time) (Decision, error) {
-	t := &trial{snapshot: s, at: at, server: server}
-	if reason := t.first(scheduled); reason != fault.None {
-		return Decision{}, t.refusal("policy.DecideScheduled", reason)
-	}
-	return Decision{&decided{
-		q: Question{Server: server}, server: t.srv, profile: t.profile,
-		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true, scheduled: true,
-	}}, nil
+	return s.discover("policy.DecideScheduled", scheduled, decided{q: Question{Server: server}, scheduled: true}, at)
 }
 
 // DecideDry allows that the identity provider of a server is asked for a token for
@@ -151,18 +137,17 @@ func (s *Snapshot) DecideScheduled(server string, at time.Time) (Decision, error
 // import it is a discovery, and can never allow a tool call. The error is a
 // *fault.Error of kind denied.
 func (s *Snapshot) DecideDry(c identity.Caller, server string, at time.Time) (Decision, error) {
-	t := &trial{snapshot: s, at: at, caller: c.ID(), server: server}
-	reason := t.first(dry)
-	if reason == fault.None && t.profile == nil {
-		reason = fault.NoGrant // a legacy server has no identity provider
+	return s.discover("policy.DecideDry", dry, decided{q: Question{Caller: c, Server: server}, dry: true}, at)
+}
+
+// discover completes d, a discovery, if it passes the steps.
+func (s *Snapshot) discover(op string, steps []step, d decided, at time.Time) (Decision, error) {
+	t := &trial{snapshot: s, at: at, caller: d.q.Caller.ID(), server: d.q.Server}
+	if reason := t.first(steps); reason != fault.None {
+		return Decision{}, t.refusal(op, reason)
 	}
-	if reason != fault.None {
-		return Decision{}, t.refusal("policy.DecideDry", reason)
-	}
-	return Decision{&decided{
-		q: Question{Caller: c, Server: server}, server: t.srv, profile: t.profile,
-		budget: s.budget(t.srv, Tool{}), snapshot: s.Hash, discovery: true, dry: true,
-	}}, nil
+	d.server, d.profile, d.budget, d.snapshot, d.discovery = t.srv, t.profile, s.budget(t.srv, Tool{}), s.Hash, true
+	return Decision{&d}, nil
 }
 
 // Dry reports whether this allows a dry exchange, and nothing else.

@@ -68,7 +68,7 @@ var scheduled = without(discovery, fault.ServerNotAllowed)
 
 // dry is what has to hold for a dry exchange, in which no credential of the server's
 // is used.
-var dry = without(discovery, fault.DiscoveryMissing)
+var dry = append(without(discovery, fault.DiscoveryMissing), step{"identity provider", fault.NoGrant, providerThere})
 
 // without is steps but those that refuse for one of the reasons.
 func without(steps []step, reasons ...fault.Reason) []step {
@@ -258,6 +258,10 @@ func discoveryThere(t *trial) finding {
 		return finding{true, "none needed: a legacy server", t.srv.Where}
 	}
 	return finding{!t.srv.Auth.Discovery.IsZero(), t.server, t.srv.Where}
+}
+
+func providerThere(t *trial) finding {
+	return finding{t.profile != nil, t.server, t.srv.Where}
 }
 
 // ofGrant checks the grant, where one is needed.
