@@ -58,7 +58,9 @@ func (c *Client) listen(ctx context.Context, q request, progress func(Progress),
 			}
 		case "operation", "outcome":
 			var op Operation
-			if failed = meantBy(data, &op, meant); failed == nil {
+			if strictjson.DecodeKnown(data, maxLevels, &op) != nil {
+				failed = &Error{Reason: fault.ReplyMalformed, unclear: true}
+			} else if failed = op.answers(meant); failed == nil {
 				seen = &op
 			}
 			asks := q.method == http.MethodPost && op.State == fault.AwaitingApproval // to wait for the person is Follow's
@@ -76,17 +78,6 @@ func (c *Client) listen(ctx context.Context, q request, progress func(Progress),
 		return seen, nil
 	}
 	return nil, lost(ctx, err, true)
-}
-
-// meantBy reads an operation and looks whether it is the one that is meant.
-func meantBy(data []byte, op *Operation, meant func(*Operation) bool) *Error {
-	switch {
-	case strictjson.DecodeKnown(data, maxLevels, op) != nil, op.check() != nil:
-		return &Error{Reason: fault.ReplyMalformed, unclear: true}
-	case !meant(op):
-		return &Error{Reason: fault.ReplyMismatched, unclear: true}
-	}
-	return nil
 }
 
 // events reads server-sent events as the broker writes them

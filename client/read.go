@@ -96,15 +96,27 @@ func (c *Client) byKey(ctx context.Context, actor, key string, firstSent time.Ti
 func (c *Client) operation(ctx context.Context, q request, meant func(*Operation) bool) (*Operation, *Error) {
 	var op Operation
 	status, failed := c.exchange(ctx, q, &op)
-	switch {
-	case failed != nil:
+	if failed == nil && op.State.Open() != (status == http.StatusAccepted) {
+		failed = &Error{Reason: fault.ReplyMalformed, unclear: true}
+	}
+	if failed == nil {
+		failed = op.answers(meant)
+	}
+	if failed != nil {
 		return nil, failed
-	case op.check() != nil, op.State.Open() != (status == http.StatusAccepted):
-		return nil, &Error{Reason: fault.ReplyMalformed, unclear: true}
-	case !meant(&op):
-		return nil, &Error{Reason: fault.ReplyMismatched, unclear: true}
 	}
 	return &op, nil
+}
+
+// answers holds an operation to its words, and to the one that is meant.
+func (op *Operation) answers(meant func(*Operation) bool) *Error {
+	switch {
+	case op.check() != nil:
+		return &Error{Reason: fault.ReplyMalformed, unclear: true}
+	case !meant(op):
+		return &Error{Reason: fault.ReplyMismatched, unclear: true}
+	}
+	return nil
 }
 
 func (c *Client) list(ctx context.Context, path string, actor *string) ([]Operation, error) {
