@@ -29,7 +29,7 @@ func (e *examination) vault(ctx context.Context) []Finding {
 	if err != nil {
 		return []Finding{wrong("vault", err.Error(), Remedy(fault.ReasonOf(err)))}
 	}
-	findings := []Finding{health(h), clock("clock beside vault", h.Ahead, h.Took)}
+	findings := []Finding{health(h), clock("clock beside vault", h.Clock, h.Asked, h.Took)}
 	if err := e.Vault.Ready(); err != nil {
 		return append(findings, wrong("vault login", err.Error(), "look at vault.auth of the configuration and at the log, "+setUp))
 	}
@@ -49,9 +49,10 @@ func health(h vault.Health) Finding {
 	return ok(about, fmt.Sprintf("%s, answers within %s", version, h.Took.Round(time.Millisecond/10)))
 }
 
-// clock judges how far ours is ahead of another, told in whole seconds and with an
-// answer that took so long.
-func clock(about string, ahead, took time.Duration) Finding {
+// clock judges how far ours is ahead of another, that was told in whole seconds by an
+// answer which took so long. In the middle of both the error is least.
+func clock(about string, other, asked time.Time, took time.Duration) Finding {
+	ahead := asked.Add(took / 2).Sub(other.Add(time.Second / 2))
 	off := ahead.Abs()
 	if off > drift+took {
 		way := "ahead of"

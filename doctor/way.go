@@ -128,8 +128,7 @@ func (e *examination) way(ctx context.Context, w end) []Finding {
 		findings = append(findings, sign.Finding(w.about, w.call))
 	}
 	if date, err := http.ParseTime(res.Header.Get("Date")); err == nil {
-		ahead := began.Add(took / 2).Sub(date.Add(time.Second / 2))
-		if f := clock(w.about, ahead, took); f.State != OK {
+		if f := clock(w.about, date, began, took); f.State != OK {
 			findings = append(findings, f)
 		}
 	}

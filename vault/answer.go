@@ -181,6 +181,17 @@ func unanswered(op string, err error) *fault.Error {
 	return fault.New(op, fault.VaultUnreachable, "no answer")
 }
 
+// answered returns an error for a call without an answer, or with another than 200.
+func answered(op string, a answer, err error) error {
+	switch {
+	case err != nil:
+		return unanswered(op, err)
+	case a.status != http.StatusOK:
+		return unwanted(op, a)
+	}
+	return nil
+}
+
 // unwanted is the fault of an answer of Vault that is not the right one.
 func unwanted(op string, a answer) *fault.Error {
 	reason, detail := fault.VaultUnexpected, fmt.Sprintf("Vault answered %d", a.status)

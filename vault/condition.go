@@ -18,7 +18,8 @@ import (
 type Health struct {
 	Version                      string // Vault's own text
 	Initialized, Sealed, Standby bool
-	Ahead                        time.Duration // how far our clock is ahead of Vault's; to a second and Took
+	Clock                        time.Time     // Vault's, in whole seconds
+	Asked                        time.Time     // by ours
 	Took                         time.Duration // the answer
 }
 
@@ -32,15 +33,12 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if err != nil {
 		return Health{}, unanswered(op, err)
 	}
-	began := c.now()
+	h := Health{Asked: c.now()}
 	_, a, err := answers{next: c.answers.next}.exchange(req)
-	switch {
-	case err != nil:
-		return Health{}, unanswered(op, err)
-	case a.status != http.StatusOK:
-		return Health{}, unwanted(op, a)
+	if err := answered(op, a, err); err != nil {
+		return Health{}, err
 	}
-	h := Health{Took: c.now().Sub(began)}
+	h.Took = c.now().Sub(h.Asked)
 	h.Version, _ = member[string](a.members, "version")
 	h.Initialized, _ = member[bool](a.members, "initialized")
 	h.Standby, _ = member[bool](a.members, "standby")
@@ -49,9 +47,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 	if !ok || !dated {
 		return Health{}, fault.New(op, fault.VaultUnexpected, "a health without seal and clock")
 	}
-	h.Sealed = sealed
-	// Vault says the whole second; in the middle of it, and of the request, the error is least.
-	h.Ahead = began.Add(h.Took / 2).Sub(time.Unix(said, 0).Add(time.Second / 2))
+	h.Sealed, h.Clock = sealed, time.Unix(said, 0)
 	return h, nil
 }
 
@@ -68,11 +64,8 @@ func (c *Client) Login(ctx context.Context) (found Login, err error) {
 	const op = "vault.Login"
 	err = c.asLogin(ctx, op, func(l *login) error {
 		a, err := c.plain(ctx, http.MethodGet, "auth/token/lookup-self", l.token, nil)
-		switch {
-		case err != nil:
-			return unanswered(op, err)
-		case a.status != http.StatusOK:
-			return unwanted(op, a)
+		if err := answered(op, a, err); err != nil {
+			return err
 		}
 		data := a.object("data")
 		var ok, born bool

@@ -82,11 +82,8 @@ func (c *Client) engine(ctx context.Context, l *login, ref secret.Ref) (engine, 
 		return known, nil
 	}
 	a, err := read(ctx, l.client, "sys/internal/ui/mounts/"+ref.Path())
-	switch {
-	case err != nil:
-		return engine{}, unanswered(op, err)
-	case a.status != http.StatusOK:
-		return engine{}, unwanted(op, a)
+	if err := answered(op, a, err); err != nil {
+		return engine{}, err
 	}
 	data := a.object("data")
 	kind, _ := member[string](data, "type")

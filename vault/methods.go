@@ -49,11 +49,8 @@ func (c *Client) adopt(ctx context.Context, token secret.Text) (*login, error) {
 	}
 	since := c.now()
 	a, err := read(ctx, client, "auth/token/lookup-self")
-	switch {
-	case err != nil:
-		return nil, unanswered(op, err)
-	case a.status != http.StatusOK:
-		return nil, unwanted(op, a)
+	if err := answered(op, a, err); err != nil {
+		return nil, err
 	}
 	data := a.object("data")
 	life, ok := seconds(data, "ttl")

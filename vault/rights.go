@@ -178,11 +178,8 @@ func (c *Client) capabilities(ctx context.Context, l *login, rights []Right) err
 		return err
 	}
 	a, err := c.plain(ctx, http.MethodPost, "sys/capabilities-self", l.token, body)
-	switch {
-	case err != nil:
-		return unanswered(op, err)
-	case a.status != http.StatusOK:
-		return unwanted(op, a)
+	if err := answered(op, a, err); err != nil {
+		return err
 	}
 	data := a.object("data")
 	for i := range rights {
