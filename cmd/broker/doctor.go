@@ -98,7 +98,7 @@ func (f *doctorFlags) examine(ctx context.Context, w world) (found []doctor.Find
 		}
 	}
 	if admin.bearerFile == "" {
-		return append(found, remark("the rest", "was not looked at: that takes an admin", "--admin-bearer-file FILE")), nil
+		return append(found, doctor.Finding{About: "the rest", State: doctor.Note, Says: "was not looked at: that takes an admin", Do: "--admin-bearer-file FILE"}), nil
 	}
 	c, err := admin.client(w)
 	if err != nil {
@@ -106,10 +106,6 @@ func (f *doctorFlags) examine(ctx context.Context, w world) (found []doctor.Find
 	}
 	more, err := asAdmin(ctx, c, f.patience)
 	return append(found, more...), err
-}
-
-func remark(about, says, do string) doctor.Finding {
-	return doctor.Finding{About: about, State: doctor.Note, Says: says, Do: do}
 }
 
 func asGateway(ctx context.Context, c *client) (found []doctor.Finding, err error) {
