@@ -56,7 +56,7 @@ var (
 	broken   = event(func(http.ResponseWriter, string) { panic(http.ErrAbortHandler) })
 	quiet    = event(func(w http.ResponseWriter, _ string) { silent(w, ""); panic(http.ErrAbortHandler) })
 	anothers = event(func(w http.ResponseWriter, _ string) { ended(w, "another") })
-	slow     = event(func(w http.ResponseWriter, _ string) { time.Sleep(20 * time.Second); works(w, "") })
+	slow     = event(func(w http.ResponseWriter, _ string) { time.Sleep(20 * time.Second); works(w, "") }) // of a bubble's time
 )
 
 // TestRunWithProgress: the stream that a call is answered by, whatever becomes of it. Of
