@@ -45,6 +45,8 @@ func TestClock(t *testing.T) {
 		{0, time.Millisecond, OK, "no more than 2s apart"},
 		{-2 * time.Second, time.Millisecond, OK, ""},
 		{3 * time.Second, 2 * time.Second, OK, "no more than 4s apart"}, // a slow answer says little
+		{-3500 * time.Millisecond, 2 * time.Second, OK, ""},             // in the middle of it
+		{4500 * time.Millisecond, 2 * time.Second, Wrong, "ahead of it"},
 		{3 * time.Second, time.Millisecond, Wrong, "ours is 3s ahead of it"},
 		{-time.Hour, time.Millisecond, Wrong, "ours is 1h0m0s behind it"},
 	} {

@@ -41,7 +41,7 @@ func TestSlowClients(t *testing.T) {
 				sender.Go(func() {
 					for i := range tc.send {
 						io.WriteString(c, tc.send[i:i+1]) // fails once the server has hung up
-						time.Sleep(tc.every) // of the bubble's time
+						time.Sleep(tc.every)              // of the bubble's time
 					}
 				})
 				io.Copy(io.Discard, c) // until the server hangs up
